@@ -1,0 +1,75 @@
+/*
+ * Store: where records live. One blocking function over a batch.
+ *
+ * Each op is atomic on its own; ops on one id apply in order; when idem_store_apply() returns 0,
+ * everything reported done is durable to the degree that the URL asks for. Batching is what makes
+ * every backend fast: one transaction, pipeline or round trip for all ops that waited meanwhile.
+ */
+#ifndef IDEM_STORE_H
+#define IDEM_STORE_H
+
+#include <idem/op.h>
+
+struct idem_store;
+
+/* A clock that a test or the simulator may turn; NULL is the host's. Servers use their own. */
+struct idem_clock {
+    int64_t (*now_us)(void *context);
+    void *context;
+};
+
+/*
+ * Opens the store that a URL names:
+ *   memory:                                       one process, nothing kept
+ *   lmdb:DIR[?size=16g&sync=always|off&reserve=]  embedded; local file system, one host
+ *
+ * Checks that the store can keep what it promises and runs the self-test on a reserved id: claim,
+ * second claim refused, complete, read back, expiry set. Refuses to open when any of it fails.
+ *
+ * IDEM_ERR_INVALID (the URL), _UNSUPPORTED, _UNAVAILABLE, _UNSAFE, _CORRUPT, _FULL, _NOMEM, _IO; a
+ * sentence in *message. LMDB: at most one open handle per directory and process, opened after fork;
+ * a second is IDEM_ERR_INVALID.
+ */
+IDEM_MUST_CHECK int idem_store_open(const char *url, const struct idem_clock *clock,
+                                    struct idem_store **ret_store, struct idem_message *message);
+
+/* Flushes nothing: what was applied is as durable as it gets. NULL is fine. */
+void idem_store_close(struct idem_store *store);
+
+/*
+ * Applies `count` ops (at most IDEM_BATCH_MAX), in order as far as one id is concerned. Ops that
+ * were applied before are applied again: call idem_op_deinit() first.
+ *
+ * 0: every op has a result. Negative: the store failed, no result is to be trusted, and whether any
+ * op was applied is unknown; repeating is safe (idempotence per owner). One thread at a time.
+ */
+IDEM_MUST_CHECK int idem_store_apply(struct idem_store *store, struct idem_op *const *ops,
+                                     size_t count, struct idem_message *message);
+
+/*
+ * Applies one `get` without waiting, from a second thread if need be (always the same one), while
+ * another applies. Sees what is durable. IDEM_ERR_UNSUPPORTED where the backend has no such path:
+ * the caller then goes the long way. Every check that a claim makes is made here too.
+ */
+IDEM_MUST_CHECK int idem_store_peek(struct idem_store *store, struct idem_op *get);
+
+/* What `idem store check` shows: name and value pairs, all views borrowed from the store. */
+struct idem_store_fact {
+    const char *name;  /* "durability" */
+    char value[192];   /* "every verdict is on disk before it is answered" */
+};
+
+#define IDEM_STORE_FACTS_MAX 24
+
+/* Fills at most `max` facts and returns how many there are. Same thread rule as apply. */
+size_t idem_store_describe(struct idem_store *store, struct idem_store_fact *facts, size_t max);
+
+/*
+ * Checks a URL's syntax, and that this build has the backend, without opening anything: for a
+ * configuration test. *ret_directory, if wanted, is the directory that an embedded store needs
+ * (malloc'd, the caller frees it) or NULL.
+ */
+IDEM_MUST_CHECK int idem_store_url_check(const char *url, char **ret_directory,
+                                         struct idem_message *message);
+
+#endif

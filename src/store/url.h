@@ -1,0 +1,33 @@
+/*
+ * Url: "scheme:place[?name=value&name=value]", the way to name a store. Percent-escapes are decoded
+ * in place and in values.
+ */
+#ifndef IDEM_STORE_URL_H
+#define IDEM_STORE_URL_H
+
+#include <idem/error.h>
+#include <idem/bytes.h>
+
+#define IDEM_URL_OPTIONS_MAX 16
+
+struct idem_url_option {
+    const char *name, *value; /* into `memory` */
+};
+
+struct idem_url {
+    const char *scheme, *place; /* into `memory` */
+    size_t option_count;
+    struct idem_url_option options[IDEM_URL_OPTIONS_MAX];
+    char memory[2 * IDEM_URL_SIZE_MAX];
+};
+
+IDEM_MUST_CHECK int idem_url_parse(const char *text, struct idem_url *ret_url,
+                                   struct idem_message *message);
+
+/* The value of an option, or NULL. */
+const char *idem_url_option(const struct idem_url *url, const char *name);
+
+/* "64k", "16m", "2g" or bytes. IDEM_ERR_INVALID when it is none of these or overflows. */
+IDEM_MUST_CHECK int idem_size_parse(const char *text, uint64_t *ret_size);
+
+#endif
