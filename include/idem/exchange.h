@@ -41,7 +41,7 @@ enum idem_event_kind {
     IDEM_EVENT_ANSWER_BODY,     /* some of its body */
     IDEM_EVENT_ANSWER_END,      /* its body is whole */
     IDEM_EVENT_UPSTREAM_FAILED, /* no whole answer will come */
-    IDEM_EVENT_REROUTED,        /* the driver wants to send the request to another handler */
+    IDEM_EVENT_REROUTED,        /* another handler that executes wants the request */
     IDEM_EVENT_CLIENT_GONE,     /* nobody waits any more; a guarded request goes on */
     IDEM_EVENT_TICK,            /* the timer asked for has run out */
     IDEM_EVENT_ABORTED,         /* the driver destroys the exchange; always allowed */
@@ -60,8 +60,9 @@ struct idem_event {
     const struct idem_op *op;   /* STORE_RESULT: the op; its record stays valid for the call */
     enum idem_op_kind op_kind;  /* STORE_FAILED: which op */
     bool not_applied;           /* STORE_FAILED: the op is known never to have reached the store */
-    unsigned status;            /* ANSWER_HEAD; UPSTREAM_FAILED: what to tell, 0 for the default */
-    enum idem_outcome declared; /* ANSWER_HEAD: Idempotency-Outcome, or UNSET */
+    unsigned status;            /* ANSWER_HEAD; REROUTED: of the answer that was thrown away, or 0;
+                                   UPSTREAM_FAILED: the 5xx to tell, 0 for the default */
+    enum idem_outcome declared; /* ANSWER_HEAD, REROUTED: Idempotency-Outcome, or UNSET */
     int64_t length;             /* ANSWER_HEAD: bytes of body announced, or -1 */
     size_t size;                /* ANSWER_BODY: bytes of this piece */
     enum idem_evidence evidence; /* UPSTREAM_FAILED, REROUTED, ABORTED */

@@ -42,6 +42,7 @@ enum idem_reason {
     IDEM_REASON_TOO_LARGE = 6,  /* tombstone: the answer was over the route's maximum */
     IDEM_REASON_NO_ROOM = 7,    /* tombstone: the store had no room for the answer */
     IDEM_REASON_RESOLVED = 8,   /* tombstone: a person said "it was executed" without an answer */
+    IDEM_REASON_REPLACED = 9,   /* tombstone: the gateway was told to answer with something else */
 };
 
 const char *idem_reason_text(enum idem_reason reason); /* "unanswered" …, never NULL */
