@@ -40,4 +40,17 @@ static inline bool idem_bytes_equal(struct idem_bytes a, struct idem_bytes b)
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }
 
+/* The view without the spaces and tabs at either end: OWS (RFC 9110, 5.6.3). */
+static inline struct idem_bytes idem_bytes_trim(struct idem_bytes view)
+{
+    while (view.size > 0 && (view.data[0] == ' ' || view.data[0] == '\t')) {
+        view.data++;
+        view.size--;
+    }
+    while (view.size > 0
+           && (view.data[view.size - 1] == ' ' || view.data[view.size - 1] == '\t'))
+        view.size--;
+    return view;
+}
+
 #endif

@@ -12,7 +12,7 @@
 #include <idem/error.h>
 
 enum idem_key_syntax {
-    IDEM_KEY_LENIENT, /* a String, or 1 or more bytes of visible ASCII other than `"` `,` `;` `\` */
+    IDEM_KEY_LENIENT, /* the same, or 1 or more bytes of visible ASCII other than `"` `,` `;` `\` */
     IDEM_KEY_STRICT,  /* an RFC 9651 Item whose bare item is a String; its parameters are ignored */
 };
 

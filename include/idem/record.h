@@ -118,7 +118,9 @@ bool idem_headers_next(struct idem_bytes *rest, struct idem_bytes *ret_name,
  * that a damaged page is IDEM_ERR_CORRUPT and never a wrong answer.
  *
  * idem_record_size gives the exact size of the encoding; idem_record_encode writes exactly that many
- * bytes at `blob`. IDEM_ERR_INVALID when a part is over its maximum (limits.h).
+ * bytes at `blob`. IDEM_ERR_INVALID when a part is over its maximum (limits.h) or a number is none of
+ * its enum. Method and path, which are there for people, are cut at theirs. What the state gives no
+ * meaning (the reason unless UNKNOWN, the answer unless COMPLETED) is not written.
  * idem_record_decode makes *ret_record view into `blob`, which must outlive it. Any bytes may be
  * given; what is not a whole, consistent record is IDEM_ERR_CORRUPT.
  */

@@ -14,6 +14,13 @@ struct idem_reader {
 };
 
 void idem_reader_init(struct idem_reader *reader, struct idem_bytes bytes);
+
+/* The next byte without taking it, or -1 at the end or after a failure. */
+int idem_reader_peek(const struct idem_reader *reader);
+
+/* For a parser that finds what its grammar does not allow: nothing can be read any more. */
+void idem_reader_fail(struct idem_reader *reader);
+
 uint8_t idem_read_u8(struct idem_reader *reader);
 uint16_t idem_read_u16(struct idem_reader *reader);
 uint32_t idem_read_u32(struct idem_reader *reader);
