@@ -52,7 +52,7 @@ const char *idem_reason_text(enum idem_reason reason); /* "unanswered" …, neve
  * idem_headers_append() and read with idem_headers_next(). A tombstone has a reason and no bytes.
  */
 struct idem_answer {
-    uint16_t status; /* 100 to 599; 0 in a tombstone whose status is not known */
+    uint16_t status; /* 100 to 999; 0 in a tombstone whose status is not known */
     uint16_t flags;  /* for the driver that made it; stores keep them as they are */
     enum idem_reason tombstone; /* NONE: this is an answer; otherwise why it is not kept */
     struct idem_bytes headers;
@@ -69,7 +69,7 @@ struct idem_resolution {
 /* A record in memory. All views are borrowed: from the caller, or from the blob it was decoded from. */
 struct idem_record {
     struct idem_id id;
-    enum idem_kind kind;
+    enum idem_kind kind; /* 0, scope and key empty: a fail whose claim was never seen left it */
     struct idem_bytes scope, key, method, path;
     struct idem_fingerprint fingerprint; /* salted */
     struct idem_principal principal;     /* salted */

@@ -71,19 +71,13 @@ static bool headers_valid(struct idem_bytes headers)
 
 static bool answer_valid(const struct idem_answer *answer)
 {
-    bool status_valid = answer->status >= 100 && answer->status <= 599;
+    bool status_valid = answer->status >= 100 && answer->status <= 999;
 
-    switch (answer->tombstone) {
-    case IDEM_REASON_NONE:
+    if (answer->tombstone == IDEM_REASON_NONE)
         return status_valid && headers_valid(answer->headers);
-    case IDEM_REASON_TOO_LARGE:
-    case IDEM_REASON_NO_ROOM:
-    case IDEM_REASON_RESOLVED:
-        return (status_valid || answer->status == 0) && answer->headers.size == 0
-               && answer->body.size == 0;
-    default:
-        return false;
-    }
+    return answer->tombstone >= IDEM_REASON_TOO_LARGE && answer->tombstone <= IDEM_REASON_REPLACED
+           && (status_valid || answer->status == 0) && answer->headers.size == 0
+           && answer->body.size == 0;
 }
 
 /* A record that is not COMPLETED carries no answer at all. */
@@ -91,6 +85,14 @@ static bool answer_blank(const struct idem_answer *answer)
 {
     return answer->status == 0 && answer->flags == 0 && answer->tombstone == IDEM_REASON_NONE
            && answer->headers.size == 0 && answer->body.size == 0;
+}
+
+/* A `fail` without a claim before it leaves a record that knows its id and its owner only. */
+static bool kind_valid(const struct idem_record *record)
+{
+    if (record->kind == 0)
+        return record->scope.size == 0 && record->key.size == 0;
+    return idem_kind_text(record->kind) != NULL;
 }
 
 static bool reason_valid(const struct idem_record *record)
@@ -120,6 +122,18 @@ static bool digests_valid(const struct idem_record *record)
     return principal->present || sodium_is_zero(principal->bytes, sizeof principal->bytes);
 }
 
+/*
+ * Every record names its kind, except the FAILED{owner} that `fail` leaves on an absent id: it stands
+ * for a claim that was never seen, of which nothing but id and owner is known, and counts no attempt.
+ */
+static bool kind_valid(const struct idem_record *record)
+{
+    bool phantom = record->state == IDEM_STATE_FAILED && record->attempt == 0
+                   && record->fingerprint.algorithm == IDEM_FINGERPRINT_NONE;
+
+    return idem_kind_text(record->kind) != NULL || (record->kind == 0 && phantom);
+}
+
 static void parts_collect(const struct idem_record *record,
                           struct idem_bytes ret_parts[PARTS_COUNT])
 {
@@ -141,7 +155,7 @@ static bool record_valid(const struct idem_record *record)
     for (size_t i = 0; i < PARTS_COUNT; i++)
         if (parts[i].size > part_sizes_max[i])
             return false;
-    if (idem_kind_text(record->kind) == NULL || idem_state_text(record->state) == NULL)
+    if (!kind_valid(record) || idem_state_text(record->state) == NULL)
         return false;
     if (!reason_valid(record) || !times_valid(record) || !digests_valid(record))
         return false;

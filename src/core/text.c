@@ -14,9 +14,12 @@ static const char *text_at(const char *const *texts, size_t count, int number, c
 const char *idem_kind_text(enum idem_kind kind)
 {
     static const char *const texts[] = {
-        [IDEM_KIND_HTTP] = "http",   [IDEM_KIND_MESSAGE] = "message",
-        [IDEM_KIND_LOCK] = "lock",   [IDEM_KIND_TOKEN] = "token",
-        [IDEM_KIND_JOB] = "job",     [IDEM_KIND_TX] = "tx",
+        [IDEM_KIND_HTTP] = "http",
+        [IDEM_KIND_MESSAGE] = "message",
+        [IDEM_KIND_LOCK] = "lock",
+        [IDEM_KIND_TOKEN] = "token",
+        [IDEM_KIND_JOB] = "job",
+        [IDEM_KIND_TX] = "tx",
         [IDEM_KIND_SELFTEST] = "selftest",
     };
 
@@ -38,11 +41,16 @@ const char *idem_state_text(enum idem_state state)
 const char *idem_reason_text(enum idem_reason reason)
 {
     static const char *const texts[] = {
-        [IDEM_REASON_NONE] = "none",         [IDEM_REASON_UNANSWERED] = "unanswered",
-        [IDEM_REASON_TRUNCATED] = "truncated", [IDEM_REASON_STATUS] = "status",
-        [IDEM_REASON_DECLARED] = "declared", [IDEM_REASON_ABORTED] = "aborted",
-        [IDEM_REASON_TOO_LARGE] = "too-large", [IDEM_REASON_NO_ROOM] = "no-room",
+        [IDEM_REASON_NONE] = "none",
+        [IDEM_REASON_UNANSWERED] = "unanswered",
+        [IDEM_REASON_TRUNCATED] = "truncated",
+        [IDEM_REASON_STATUS] = "status",
+        [IDEM_REASON_DECLARED] = "declared",
+        [IDEM_REASON_ABORTED] = "aborted",
+        [IDEM_REASON_TOO_LARGE] = "too_large",
+        [IDEM_REASON_NO_ROOM] = "no_room",
         [IDEM_REASON_RESOLVED] = "resolved",
+        [IDEM_REASON_REPLACED] = "replaced",
     };
 
     return text_at(texts, TEXT_COUNT(texts), (int)reason, "none");
@@ -63,10 +71,17 @@ const char *idem_outcome_text(enum idem_outcome outcome)
 const char *idem_op_kind_text(enum idem_op_kind kind)
 {
     static const char *const texts[] = {
-        [IDEM_OP_CLAIM] = "claim",     [IDEM_OP_RENEW] = "renew",     [IDEM_OP_COMPLETE] = "complete",
-        [IDEM_OP_FAIL] = "fail",       [IDEM_OP_ABANDON] = "abandon", [IDEM_OP_GET] = "get",
-        [IDEM_OP_SCAN] = "scan",       [IDEM_OP_RESOLVE] = "resolve", [IDEM_OP_FORGET] = "forget",
-        [IDEM_OP_SWEEP] = "sweep",     [IDEM_OP_AUDIT] = "audit",
+        [IDEM_OP_CLAIM] = "claim",
+        [IDEM_OP_RENEW] = "renew",
+        [IDEM_OP_COMPLETE] = "complete",
+        [IDEM_OP_FAIL] = "fail",
+        [IDEM_OP_ABANDON] = "abandon",
+        [IDEM_OP_GET] = "get",
+        [IDEM_OP_SCAN] = "scan",
+        [IDEM_OP_RESOLVE] = "resolve",
+        [IDEM_OP_FORGET] = "forget",
+        [IDEM_OP_SWEEP] = "sweep",
+        [IDEM_OP_AUDIT] = "audit",
     };
 
     return text_at(texts, TEXT_COUNT(texts), (int)kind, "none");
