@@ -87,7 +87,11 @@ static bool answer_blank(const struct idem_answer *answer)
            && answer->headers.size == 0 && answer->body.size == 0;
 }
 
-/* A `fail` without a claim before it leaves a record that knows its id and its owner only. */
+/*
+ * Every record names its kind, except the FAILED{owner} that `fail` leaves on an absent id: it stands
+ * for a claim that was never seen, of which nothing but id and owner is known. It stays without a
+ * kind when a person resolves it, so neither its state nor its attempt can be asked for here.
+ */
 static bool kind_valid(const struct idem_record *record)
 {
     if (record->kind == 0)
@@ -120,18 +124,6 @@ static bool digests_valid(const struct idem_record *record)
         && !sodium_is_zero(fingerprint->bytes, sizeof fingerprint->bytes))
         return false;
     return principal->present || sodium_is_zero(principal->bytes, sizeof principal->bytes);
-}
-
-/*
- * Every record names its kind, except the FAILED{owner} that `fail` leaves on an absent id: it stands
- * for a claim that was never seen, of which nothing but id and owner is known, and counts no attempt.
- */
-static bool kind_valid(const struct idem_record *record)
-{
-    bool phantom = record->state == IDEM_STATE_FAILED && record->attempt == 0
-                   && record->fingerprint.algorithm == IDEM_FINGERPRINT_NONE;
-
-    return idem_kind_text(record->kind) != NULL || (record->kind == 0 && phantom);
 }
 
 static void parts_collect(const struct idem_record *record,
