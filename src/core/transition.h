@@ -35,4 +35,10 @@ struct idem_transition {
 void idem_transition(struct idem_op *op, int64_t now_us, const struct idem_record *current,
                      uint64_t fence_floor, bool room, struct idem_transition *ret_transition);
 
+/*
+ * The table of allowed moves: whether `op` may lead a record from one state to another, where 0 is
+ * absent and a lapsed lease counts as IDEM_STATE_UNKNOWN. For tests and for the printed diagram.
+ */
+bool idem_transition_allowed(enum idem_op_kind op, int from, int to);
+
 #endif
