@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -275,6 +276,10 @@ void http_server_free(struct http_server *server)
     if (server->daemon) {
         MHD_socket listening = MHD_quiesce_daemon(server->daemon);
 
+        /* New clients are refused from here on. The descriptor itself stays, for the daemon's thread
+         * may be about to use it. */
+        if (listening != MHD_INVALID_SOCKET)
+            shutdown(listening, SHUT_RDWR);
         server_drain(server);
         MHD_stop_daemon(server->daemon);
         if (listening != MHD_INVALID_SOCKET)
