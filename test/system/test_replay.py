@@ -2,6 +2,7 @@
 
 import email.utils
 import gzip
+import os
 import time
 
 import pytest
@@ -16,7 +17,7 @@ NOT_COMPARED = ("date", "connection", "content-length", "transfer-encoding", "id
 
 
 def pattern(size):
-    return bytes((n * 7 + n // 256) & 0xff for n in range(size))
+    return (bytes(range(251)) * (size // 251 + 1))[:size]
 
 
 def kept_headers(response):
@@ -312,7 +313,6 @@ def test_x_accel_redirect_is_recorded_as_the_client_saw_it(make_scene, key):
 
 
 def write_page(scene, name, text):
-    import os  # pylint: disable=import-outside-toplevel
     directory = scene.nginx.path("html", "static")
     os.makedirs(directory, exist_ok=True)
     with open(os.path.join(directory, name), "w", encoding="utf-8") as page:
