@@ -244,7 +244,7 @@ class Nginx:
         before = set(self.worker_pids())
         assert pid in before
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: set(self.worker_pids()) - before, "the worker that replaces a killed one")
+        wait_until(lambda: set(self.worker_pids()) - before, "a worker in place of the killed one")
 
     def kill_all(self):
         """kill -9 of master and workers, master first, so that it can replace none."""

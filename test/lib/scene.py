@@ -56,7 +56,8 @@ class Background:
 
 class Scene:
     """`guard` goes into the guarded location, `location` too (for other modules' directives);
-    `extra` holds more locations, with {proxy} for the lines that lead to the upstream."""
+    `extra` holds more locations, with {proxy} for the lines that lead to the upstream. {dir} stands
+    for nginx's directory everywhere."""
 
     def __init__(self, *, guard="", location="", extra="", server="", http="", store=None,
                  store_options="size=64m", methods="", scope="tenant", proxy=None, upstream=None,
@@ -76,12 +77,14 @@ class Scene:
         """Writes the configuration; named parts of the shape replace those given before."""
         self.shape.update(changed)
         shape = self.shape
+        directory = self.nginx.directory
         scope = f"idempotency_scope {shape['scope']};" if shape["scope"] else ""
         guarded = f"idempotency main; {scope} {shape['guard']}\n{shape['location']}"
-        extra = shape["extra"].replace("{proxy}", self.proxy).replace("{dir}", self.nginx.directory)
+        extra = shape["extra"].replace("{proxy}", self.proxy)
         server = f"{shape['server']}\nlocation / {{\n{guarded}\n{self.proxy}\n}}\n{extra}"
-        self.nginx.write_configuration(
-            http=f"idempotency_store main {self.store_url};\n{shape['http']}", server=server)
+        http = f"idempotency_store main {self.store_url};\n{shape['http']}"
+        self.nginx.write_configuration(http=http.replace("{dir}", directory),
+                                       server=server.replace("{dir}", directory))
 
     # ---- requests
 
@@ -128,7 +131,7 @@ class Scene:
 
     def outcomes(self, count):
         """The last `count` values of $idempotency_outcome, once that many lines are logged."""
-        wait_until(lambda: len(self.nginx.access_log()) >= count, f"{count} lines in the access log")
+        wait_until(lambda: len(self.nginx.access_log()) >= count, f"{count} access log lines")
         return [line.split("[")[1].split("]")[0] for line in self.nginx.access_log()[-count:]]
 
     def tear_down(self):

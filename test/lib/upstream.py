@@ -1,7 +1,7 @@
 """A scripted upstream on raw sockets.
 
-It records every request that reached it and answers by script: any status, headers with repeats, any
-framing, interim answers, holds that a test releases, and every way of failing. One thread a
+It records every request that reached it and answers by script: any status, headers with repeats,
+any framing, interim answers, holds that a test releases, and every way of failing. One thread a
 connection; a test reads `requests` and `count()` while it runs.
 """
 

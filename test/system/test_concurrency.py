@@ -19,7 +19,7 @@ def test_d51_100_parallel_identical_requests_run_once(make_scene, key):
     gate = scene.upstream.gate()
     scene.upstream.answer(hold=gate)
     flying = [Background(scene.post, key) for _ in range(PARALLEL)]
-    wait_until(lambda: sum(one.done for one in flying) == PARALLEL - 1, "all but one to be answered")
+    wait_until(lambda: sum(one.done for one in flying) == PARALLEL - 1, "all answers but one")
     for one in flying:
         if one.done:
             assert_problem(one.result(), "in-progress")

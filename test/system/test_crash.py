@@ -19,7 +19,7 @@ GRACE_S = 3.0  # what the machine may be late by
 
 
 def settled(scene, key, **how):
-    """Retries until the key is no longer in progress; returns the answer and the seconds it took."""
+    """Retries until the key is no longer in progress; returns the answer and the seconds taken."""
     began = time.monotonic()
     answer = scene.post_until(key, lambda r: kind_of(r) not in ("in-progress", "store-unavailable"),
                               "the lease to end", **how)

@@ -116,7 +116,8 @@ def test_cut_answer_is_seen_by_the_strict_client(make_nginx, upstream):
 
 @pytest.mark.parametrize("data", [
     b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
-    b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"1\r\nx\r\n0\r\n\r\n",
     b"HTTP/1.1 200 OK\r\n\r\nx",
     b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nx",
     b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxLEFT",

@@ -51,7 +51,7 @@ def test_c45_reordered_json_is_another_request_in_raw_mode(scene, key):
 def test_c50_other_trace_and_user_agent_are_the_same_request(scene, key):
     scene.post(key, headers=[("User-Agent", "a/1"), ("traceparent", "00-1")])
     again = scene.post(key, headers=[("User-Agent", "b/2"), ("traceparent", "00-2"),
-                                     ("Accept", "application/json"), ("X-Forwarded-For", "1.2.3.4")])
+                                     ("Accept", "application/json"), ("X-Forwarded-For", "::1")])
     assert again.replayed
 
 

@@ -1,4 +1,4 @@
-"""Which answers are kept: by status, by the route's rules, by the upstream's own word (design 6)."""
+"""Which answers are kept: by status, the route's rules, the upstream's own word (design 6)."""
 
 import pytest
 from problem import assert_problem

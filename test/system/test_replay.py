@@ -322,7 +322,7 @@ def write_page(scene, name, text):
 def test_e59_after_the_ttl_the_request_runs_as_new(make_scene, key):
     scene = make_scene(guard="idempotency_ttl 1s;")
     first = scene.post(key)
-    fresh = scene.post_until(key, lambda r: not r.all("Idempotent-Replayed"), "the record to expire")
+    fresh = scene.post_until(key, lambda r: not r.all("Idempotent-Replayed"), "expiry")
     assert fresh.status == 201 and fresh.body != first.body
     assert scene.upstream.last().get("Idempotency-Attempt") == "1"
 

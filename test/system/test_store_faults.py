@@ -1,6 +1,7 @@
 """The store in trouble: fail closed with a sentence, verdicts still get in, nothing unguarded."""
 
 import os
+import re
 import shutil
 import stat
 
@@ -11,7 +12,6 @@ from scene import Background, new_key
 from waiting import hold_true_for, wait_until
 
 BIG = b"v" * 60_000
-SENTENCE = r"[A-Za-z]+( \S+){4,}"
 
 
 @pytest.fixture
@@ -313,7 +313,7 @@ def test_corrupted_file_is_told_and_nothing_is_forwarded(make_scene, what):
         os.truncate(data, 0)
     if what == "empty":
         return  # an empty file is a new store by LMDB's own rule: nothing to tell it from
-    scene.nginx.expected.append(__import__("re").compile(r"exited on signal 7"))
+    scene.nginx.expected.append(re.compile(r"exited on signal 7"))
     refused_or_closed(scene, scene.store_directory)
 
 
