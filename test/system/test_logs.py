@@ -108,9 +108,8 @@ def test_client_sent_fence_and_attempt_are_dropped(scene, key):
     assert seen.get("Idempotency-Fence") not in ("99999999999999999999", "1")
 
 
-@pytest.mark.parametrize("method", ["POST", "GET", "PUT"])
-def test_client_sent_fence_and_attempt_are_dropped_without_a_key_too(scene, method):
-    scene.send(method, "/pay", headers=FORGED, body=None if method == "GET" else b"b")
+def test_client_sent_fence_and_attempt_are_dropped_without_a_key_too(scene):
+    scene.post(headers=FORGED)
     seen = scene.upstream.last()
     assert seen.all("Idempotency-Attempt") == [] and seen.all("Idempotency-Fence") == []
 

@@ -1,7 +1,6 @@
 """The store in trouble: fail closed with a sentence, verdicts still get in, nothing unguarded."""
 
 import os
-import re
 import shutil
 import stat
 
@@ -294,7 +293,7 @@ def corrupt(path, start, size):
         file.write(os.urandom(size))
 
 
-@pytest.mark.parametrize("what", ["garbage", "meta pages", "cut", "empty"])
+@pytest.mark.parametrize("what", ["garbage", "meta pages", "cut"])
 def test_corrupted_file_is_told_and_nothing_is_forwarded(make_scene, what):
     scene = make_scene()
     keys = [new_key() for _ in range(30)]
@@ -307,13 +306,8 @@ def test_corrupted_file_is_told_and_nothing_is_forwarded(make_scene, what):
         corrupt(data, 0, size)
     elif what == "meta pages":
         corrupt(data, 0, 8192)
-    elif what == "cut":
-        os.truncate(data, 8192)
     else:
-        os.truncate(data, 0)
-    if what == "empty":
-        return  # an empty file is a new store by LMDB's own rule: nothing to tell it from
-    scene.nginx.expected.append(re.compile(r"exited on signal 7"))
+        os.truncate(data, 8192)
     refused_or_closed(scene, scene.store_directory)
 
 
@@ -331,13 +325,13 @@ def test_damaged_record_is_never_a_wrong_answer(make_scene, key):
         for at in spots:
             file.seek(at)
             file.write(b"wrong")
+    scene.nginx.expect_log(r"\[crit\].*damaged record")
     scene.nginx.start()
     again = scene.post(key)
     assert_problem(again, "store-unavailable")
     assert scene.upstream.count(key) == 1
     assert scene.post(new_key()).status == 201, "other keys work"
-    wait_until(lambda: "corrupt" in scene.nginx.log() or "damaged" in scene.nginx.log(),
-               "the log to tell of the damaged record")
+    wait_until(lambda: "damaged record" in scene.nginx.log(), "the log to tell of the damage")
 
 
 # ---- the store hangs
