@@ -171,13 +171,28 @@ class Nginx:
     # ---- life
 
     def start(self):
-        """Starts and returns once connections are accepted by all workers' parent."""
+        """Starts and returns once all workers run and connections are accepted."""
+        self._launch()
+        while not self._all_pids and self._lost_its_port():
+            self.port = free_port()
+            self.write_configuration()
+            self._launch()
+        wait_until(self._is_up, "nginx to accept connections")
+        return self
+
+    def _lost_its_port(self):
+        """At the first start: somebody else may have taken the port since it was chosen."""
+        wait_until(lambda: self.process.poll() is not None or self.worker_pids(), "a worker")
+        if self.process.poll() is None or "Address already in use" not in self.log():
+            return False
+        os.unlink(self.path("logs", "error.log"))
+        return True
+
+    def _launch(self):
         with open(self.path("logs", "stderr.log"), "ab") as output:
             self.process = subprocess.Popen(  # pylint: disable=consider-using-with
                 self._command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 env=self._environment(), start_new_session=True)
-        wait_until(self._is_up, "nginx to accept connections")
-        return self
 
     def _is_up(self):
         code = self.process.poll()

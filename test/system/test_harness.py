@@ -224,3 +224,12 @@ def test_waiting_in_vain_fails():
         wait_until(lambda: False, "never", timeout=0.02)
     with pytest.raises(AssertionError, match="did not stay true"):
         hold_true_for(lambda: False, 0.02, "false")
+
+
+def test_port_taken_meanwhile_is_replaced(make_nginx, upstream):
+    nginx = make_nginx(module=False, server="location / {" + PROXY.format(port=upstream.port) + "}")
+    taken = socket.create_server(("127.0.0.1", nginx.port))
+    nginx.start()
+    assert nginx.port != taken.getsockname()[1]
+    assert rawhttp.send(nginx.port).status == 201
+    taken.close()
