@@ -185,7 +185,8 @@ class Nginx:
         wait_until(lambda: self.process.poll() is not None or self.worker_pids(), "a worker")
         if self.process.poll() is None or "Address already in use" not in self.log():
             return False
-        os.unlink(self.path("logs", "error.log"))
+        for name in ("error.log", "stderr.log"):
+            os.unlink(self.path("logs", name))
         return True
 
     def _launch(self):
