@@ -7,7 +7,8 @@
 
 #include "base/memory.h"
 
-#define BODY_SIZE_MAX 4096 /* of any answer: text fields at most 64 bytes, six each when escaped */
+#define BODY_SIZE_MAX 4096 /* of any answer: text fields at most 64 bytes, six each when escaped \
+                            */
 
 /* A JSON text in the making. Past the end, or when memory ran out, `failed` is set and stays. */
 struct text {
@@ -77,8 +78,8 @@ void answer_payment(struct answer *ret_answer, unsigned status, const struct pay
     char amount[MONEY_TEXT_SIZE];
     struct text text;
 
-    *ret_answer = (struct answer){
-        .status = status, .content_type = "application/json", .outcome = "final"};
+    *ret_answer =
+        (struct answer){.status = status, .content_type = "application/json", .outcome = "final"};
     money_format(order->amount_minor, &order->currency, amount);
 
     text_begin(&text);
@@ -91,7 +92,8 @@ void answer_payment(struct answer *ret_answer, unsigned status, const struct pay
         text_add(&text, ",");
         text_add_string(&text, "merchant_order_no", order->merchant_order_no);
     }
-    text_add(&text, ",\"amount\":%s,\"currency\":\"%s\",\"created_at\":\"%s\",\"updated_at\":\"%s\"}\n",
+    text_add(&text,
+             ",\"amount\":%s,\"currency\":\"%s\",\"created_at\":\"%s\",\"updated_at\":\"%s\"}\n",
              amount, order->currency.code, payment->created_at, payment->updated_at);
     text_end(&text, ret_answer);
 }
@@ -105,8 +107,8 @@ struct problem_kind {
 
 static const struct problem_kind kinds[PROBLEM_COUNT] = {
     [PROBLEM_NOT_FOUND] = {404, "not-found", "There is nothing here", "no", "final", NULL},
-    [PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed",
-                                    "The method is not allowed here", "no", "final", NULL},
+    [PROBLEM_METHOD_NOT_ALLOWED] = {405, "method-not-allowed", "The method is not allowed here",
+                                    "no", "final", NULL},
     [PROBLEM_TOO_LARGE] = {413, "too-large", "The body is too large", "new-key", "final", NULL},
     [PROBLEM_NOT_JSON_TYPE] = {415, "unsupported-media-type", "The body must be application/json",
                                "new-key", "final", NULL},

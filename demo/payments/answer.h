@@ -12,11 +12,11 @@
 struct answer {
     unsigned status;
     const char *content_type;
-    const char *allow;       /* 405, or NULL */
-    const char *outcome;     /* Idempotency-Outcome: the upstream's own word to the gateway, or NULL */
-    const char *retry_after; /* or NULL */
+    const char *allow;   /* 405, or NULL */
+    const char *outcome; /* Idempotency-Outcome: the upstream's own word to the gateway, or NULL */
+    const char *retry_after;             /* or NULL */
     char location[ANSWER_LOCATION_SIZE]; /* empty when there is none */
-    char *body;              /* owned, from idem_malloc; NULL when memory ran out */
+    char *body;                          /* owned, from idem_malloc; NULL when memory ran out */
     size_t body_size;
 };
 

@@ -31,7 +31,8 @@ static enum route route_find(const char *path, char ret_payment_no[PAYMENT_NO_SI
     return strcmp(rest, REFUND_SUFFIX) == 0 ? ROUTE_REFUND : ROUTE_NONE;
 }
 
-/* "application/json", any case, parameters ignored: JSON is UTF-8 whatever they say (RFC 8259, 8). */
+/* "application/json", any case, parameters ignored: JSON is UTF-8 whatever they say (RFC 8259, 8).
+ */
 static bool content_type_is_json(const char *value)
 {
     static const char json[] = "application/json";
@@ -77,7 +78,8 @@ static void answer_outcome(struct answer *answer, int outcome)
                        "merchant_id and merchant_order_no together name one payment.", NULL);
         break;
     case PAYMENT_NOT_ALLOWED:
-        answer_problem(answer, PROBLEM_STATUS, "Only a payment in status success can be refunded.", NULL);
+        answer_problem(answer, PROBLEM_STATUS, "Only a payment in status success can be refunded.",
+                       NULL);
         break;
     case PAYMENT_UNSURE:
         answer_problem(answer, PROBLEM_UNSURE, "Look the order up before trying again.", NULL);

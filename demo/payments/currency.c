@@ -18,7 +18,7 @@ static const struct currency_group groups[] = {
     {4, "CLF UYW "},
 };
 
-#define CODE_SIZE 3
+#define CODE_SIZE   3
 #define CODE_STRIDE 4
 
 bool currency_find(struct idem_bytes code, struct currency *ret_currency)

@@ -12,7 +12,7 @@
 #define BUSY_MS_MAX 2000 /* how long another process, say the sqlite3 shell, may hold the lock */
 
 #define NUMBER(digits) #digits
-#define TEXT(digits) NUMBER(digits)
+#define TEXT(digits)   NUMBER(digits)
 
 struct database {
     sqlite3 *handle;
@@ -63,10 +63,11 @@ static const char schema[] =
     "  UNIQUE (payment_id, account, booking));"
 
     "PRAGMA application_id = " TEXT(APPLICATION_ID) ";"
-    "PRAGMA user_version = " TEXT(SCHEMA_VERSION) ";";
+                                                    "PRAGMA user_version = " TEXT(
+                                                        SCHEMA_VERSION) ";";
 
-#define PAYMENT_COLUMNS                                                                            \
-    "id, payment_no, order_id, merchant_id, merchant_order_no, amount_minor, currency, status,"    \
+#define PAYMENT_COLUMNS                                                                         \
+    "id, payment_no, order_id, merchant_id, merchant_order_no, amount_minor, currency, status," \
     " created_at, updated_at "
 
 static const char *const texts[STATEMENT_COUNT] = {
@@ -89,9 +90,8 @@ static const char *const texts[STATEMENT_COUNT] = {
         "INSERT INTO payment_move (payment_id, from_status, to_status) VALUES (:id, :from, :to)",
     [STATEMENT_ACCOUNT_OPEN] =
         "INSERT INTO account (name, currency) VALUES (:name, :currency) ON CONFLICT DO NOTHING",
-    [STATEMENT_ACCOUNT_ADD] =
-        "UPDATE account SET balance_minor = balance_minor + :amount"
-        " WHERE name = :name AND currency = :currency",
+    [STATEMENT_ACCOUNT_ADD] = "UPDATE account SET balance_minor = balance_minor + :amount"
+                              " WHERE name = :name AND currency = :currency",
     [STATEMENT_ENTRY_INSERT] =
         "INSERT INTO ledger_entry (payment_id, account, booking, amount_minor, balance_after_minor)"
         " SELECT :id, name, :booking, :amount, balance_minor FROM account WHERE name = :name",
@@ -158,8 +158,8 @@ static int schema_ensure(sqlite3 *handle, struct idem_message *message)
 
 static int database_setup(struct database *database, const char *path, struct idem_message *message)
 {
-    int code = sqlite3_open_v2(path, &database->handle,
-                               SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+    int code =
+        sqlite3_open_v2(path, &database->handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
 
     if (code == SQLITE_OK)
         code = sqlite3_busy_timeout(database->handle, BUSY_MS_MAX);
@@ -250,8 +250,7 @@ int database_step(struct database *database, sqlite3_stmt *statement)
     sqlite3_reset(statement);
     if (code == SQLITE_DONE)
         return 0;
-    fprintf(stderr, "payments: %s: %s\n", sqlite3_sql(statement),
-            sqlite3_errmsg(database->handle));
+    fprintf(stderr, "payments: %s: %s\n", sqlite3_sql(statement), sqlite3_errmsg(database->handle));
     return error_from_sqlite(code);
 }
 

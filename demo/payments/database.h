@@ -2,8 +2,8 @@
  * Database: the SQLite file that holds payments, their moves, and the ledger.
  *
  * WAL with synchronous=FULL: a payment that was answered is on disk. Foreign keys are on, and the
- * schema itself refuses what the code must never write (a fractional amount, half a merchant order).
- * One connection, used from one thread.
+ * schema itself refuses what the code must never write (a fractional amount, half a merchant
+ * order). One connection, used from one thread.
  */
 #ifndef PAYMENTS_DATABASE_H
 #define PAYMENTS_DATABASE_H

@@ -83,8 +83,8 @@ static void header_add(struct MHD_Response *response, const char *name, const ch
 
 static enum MHD_Result answer_send(struct MHD_Connection *connection, const struct answer *answer)
 {
-    struct MHD_Response *response = MHD_create_response_from_buffer(
-        answer->body_size, answer->body, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(answer->body_size, answer->body, MHD_RESPMEM_MUST_COPY);
     enum MHD_Result result;
 
     if (!response)
@@ -263,8 +263,7 @@ static void server_drain(struct http_server *server)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += HTTP_DRAIN_S_MAX;
     pthread_mutex_lock(&server->lock);
-    while (server->active > 0 &&
-           pthread_cond_timedwait(&server->idle, &server->lock, &until) == 0)
+    while (server->active > 0 && pthread_cond_timedwait(&server->idle, &server->lock, &until) == 0)
         continue;
     pthread_mutex_unlock(&server->lock);
 }
@@ -276,8 +275,8 @@ void http_server_free(struct http_server *server)
     if (server->daemon) {
         MHD_socket listening = MHD_quiesce_daemon(server->daemon);
 
-        /* New clients are refused from here on. The descriptor itself stays, for the daemon's thread
-         * may be about to use it. */
+        /* New clients are refused from here on. The descriptor itself stays, for the daemon's
+         * thread may be about to use it. */
         if (listening != MHD_INVALID_SOCKET)
             shutdown(listening, SHUT_RDWR);
         server_drain(server);

@@ -7,11 +7,12 @@
 
 #include "database.h"
 
-#define HTTP_BODY_SIZE_MAX 65536           /* bytes of a request body that are kept */
-#define HTTP_DISCARD_SIZE_MAX (8u << 20)   /* bytes of a larger one read to be polite, then: close */
+#define HTTP_BODY_SIZE_MAX    65536      /* bytes of a request body that are kept */
+#define HTTP_DISCARD_SIZE_MAX (8u << 20) /* bytes of a larger one read to be polite, then: close \
+                                          */
 #define HTTP_CONNECTIONS_MAX 1024
-#define HTTP_IDLE_S_MAX 75                 /* a gateway's keep-alive should end before ours */
-#define HTTP_DRAIN_S_MAX 5
+#define HTTP_IDLE_S_MAX      75 /* a gateway's keep-alive should end before ours */
+#define HTTP_DRAIN_S_MAX     5
 
 struct http_server;
 
@@ -22,7 +23,8 @@ struct http_server;
 IDEM_MUST_CHECK int http_server_new(const char *listen, struct database *database,
                                     struct http_server **ret_server, struct idem_message *message);
 
-/* "http://127.0.0.1:8081", with the port that is really listened on. Lives as long as the server. */
+/* "http://127.0.0.1:8081", with the port that is really listened on. Lives as long as the server.
+ */
 const char *http_server_url(const struct http_server *server);
 
 /* Stops listening, lets requests under way end for at most HTTP_DRAIN_S_MAX, closes the rest. */

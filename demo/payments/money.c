@@ -15,7 +15,8 @@ struct number {
     int exponent;
 };
 
-/* An exponent beyond this is as good as infinite: no body holds that many digits to make up for it. */
+/* An exponent beyond this is as good as infinite: no body holds that many digits to make up for it.
+ */
 #define EXPONENT_MAX 1000000
 
 static struct idem_bytes digits_take(struct idem_bytes *rest)

@@ -13,8 +13,8 @@
 /* The most that one payment may move, in minor units: twelve digits, as DECIMAL(12, 2) holds. */
 #define MONEY_MINOR_MAX INT64_C(999999999999)
 
-#define MONEY_DECIMALS_MAX 4 /* of any currency in the table */
-#define MONEY_TEXT_SIZE 24   /* bytes in a formatted amount, terminator included */
+#define MONEY_DECIMALS_MAX 4  /* of any currency in the table */
+#define MONEY_TEXT_SIZE    24 /* bytes in a formatted amount, terminator included */
 
 struct currency {
     char code[4];      /* ISO 4217, upper case, terminated */
@@ -23,10 +23,10 @@ struct currency {
 
 /* Outcomes of money_parse besides 0. */
 enum money_outcome {
-    MONEY_MALFORMED = 1,   /* not a number of the JSON grammar (RFC 8259, 6) */
-    MONEY_NOT_POSITIVE,    /* zero, or below it */
-    MONEY_TOO_PRECISE,     /* it has a fraction of the smallest unit */
-    MONEY_TOO_LARGE,       /* over MONEY_MINOR_MAX */
+    MONEY_MALFORMED = 1, /* not a number of the JSON grammar (RFC 8259, 6) */
+    MONEY_NOT_POSITIVE,  /* zero, or below it */
+    MONEY_TOO_PRECISE,   /* it has a fraction of the smallest unit */
+    MONEY_TOO_LARGE,     /* over MONEY_MINOR_MAX */
 };
 
 /* Finds an active ISO 4217 currency by its exact code. False when there is none of that name. */

@@ -4,8 +4,8 @@
  *   1. one transaction: the row, its moves pending → paying → success, and both ledger entries
  *   2. the key that the gateway forwards stands in a UNIQUE column: the second line of defence. A
  *      request that comes with it again gets the payment that is there, and books nothing
- *   3. (merchant_id, merchant_order_no) is UNIQUE too: a merchant's order is paid once, whatever the
- *      key; order_id alone is not, an order may be paid in parts
+ *   3. (merchant_id, merchant_order_no) is UNIQUE too: a merchant's order is paid once, whatever
+ * the key; order_id alone is not, an order may be paid in parts
  */
 #ifndef PAYMENTS_PAYMENTS_H
 #define PAYMENTS_PAYMENTS_H
@@ -16,11 +16,11 @@
 #include "money.h"
 #include "status.h"
 
-#define PAYMENT_NO_SIZE 28 /* "PAY", 24 hex digits, terminator */
-#define ORDER_ID_SIZE_MAX 64
-#define MERCHANT_ID_SIZE_MAX 32
+#define PAYMENT_NO_SIZE            28 /* "PAY", 24 hex digits, terminator */
+#define ORDER_ID_SIZE_MAX          64
+#define MERCHANT_ID_SIZE_MAX       32
 #define MERCHANT_ORDER_NO_SIZE_MAX 64
-#define PAYMENT_TIME_SIZE 32
+#define PAYMENT_TIME_SIZE          32
 
 /* What a client orders: text fields are terminated, empty when absent. */
 struct payment_order {
@@ -50,7 +50,8 @@ enum payment_outcome {
     PAYMENT_UNSURE,               /* the system failed in the commit: nobody can tell */
 };
 
-/* `key` NULL: the client sent none, and nothing but the merchant's order guards against a repeat. */
+/* `key` NULL: the client sent none, and nothing but the merchant's order guards against a repeat.
+ */
 IDEM_MUST_CHECK int payment_create(struct database *database, const struct payment_order *order,
                                    const struct idem_key *key, struct payment *ret_payment);
 

@@ -1,8 +1,8 @@
 /*
- * jansson checks the body and reads its strings. It would turn `100.10` into a binary float, though,
- * and a float is not what the client wrote. Therefore the amount's literal is found in the text once
- * more, by a scanner that may be small because jansson has already proved the text to be valid JSON
- * without a member that stands twice; money.c then reads the literal digit by digit.
+ * jansson checks the body and reads its strings. It would turn `100.10` into a binary float,
+ * though, and a float is not what the client wrote. Therefore the amount's literal is found in the
+ * text once more, by a scanner that may be small because jansson has already proved the text to be
+ * valid JSON without a member that stands twice; money.c then reads the literal digit by digit.
  */
 #include "request.h"
 
@@ -86,7 +86,8 @@ static bool printable(const char *text, size_t size)
     return true;
 }
 
-/* Copies a string member of 1 to size - 1 bytes without control characters. False when it is not. */
+/* Copies a string member of 1 to size - 1 bytes without control characters. False when it is not.
+ */
 static bool string_copy(const json_t *value, char *ret_text, size_t size)
 {
     size_t length = json_string_length(value);
@@ -156,8 +157,7 @@ static void merchant_read(const json_t *body, struct payment_order *order,
     if (id && !string_copy(id, order->merchant_id, sizeof(order->merchant_id)))
         fault_add(faults, "merchant_id",
                   "must be a string of 1 to 32 bytes without control characters");
-    if (number &&
-        !string_copy(number, order->merchant_order_no, sizeof(order->merchant_order_no)))
+    if (number && !string_copy(number, order->merchant_order_no, sizeof(order->merchant_order_no)))
         fault_add(faults, "merchant_order_no",
                   "must be a string of 1 to 64 bytes without control characters");
     if (id && !number)

@@ -22,8 +22,9 @@ struct request_faults {
 
 /* Outcomes besides 0. */
 enum request_outcome {
-    REQUEST_NOT_JSON = 1, /* not a JSON object, or a member stands in it twice; `syntax` says where */
-    REQUEST_INVALID,      /* a member is wrong or missing: `items` */
+    REQUEST_NOT_JSON =
+        1,           /* not a JSON object, or a member stands in it twice; `syntax` says where */
+    REQUEST_INVALID, /* a member is wrong or missing: `items` */
 };
 
 /*

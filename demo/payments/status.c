@@ -3,9 +3,8 @@
 #include <assert.h>
 
 static const char *const words[PAYMENT_STATUS_COUNT] = {
-    [PAYMENT_PENDING] = "pending",   [PAYMENT_PAYING] = "paying",
-    [PAYMENT_SUCCESS] = "success",   [PAYMENT_FAILED] = "failed",
-    [PAYMENT_REFUNDED] = "refunded", [PAYMENT_CLOSED] = "closed",
+    [PAYMENT_PENDING] = "pending", [PAYMENT_PAYING] = "paying",     [PAYMENT_SUCCESS] = "success",
+    [PAYMENT_FAILED] = "failed",   [PAYMENT_REFUNDED] = "refunded", [PAYMENT_CLOSED] = "closed",
 };
 
 #define TO(status) (1u << (status))

@@ -20,9 +20,9 @@ static const struct sample samples[] = {
     {"CNY", "0.0001e6", 0, 10000},
     {"CNY", "0.01", 0, 1},
     {"CNY", "1e-2", 0, 1},
-    {"CNY", "0.29", 0, 29},      /* 0.29 * 100 is 28.999999999999996 in binary */
+    {"CNY", "0.29", 0, 29}, /* 0.29 * 100 is 28.999999999999996 in binary */
     {"CNY", "1.10", 0, 110},
-    {"CNY", "4.35", 0, 435},     /* 434.99999999999994 */
+    {"CNY", "4.35", 0, 435}, /* 434.99999999999994 */
     {"CNY", "9999999999.99", 0, MONEY_MINOR_MAX},
     {"CNY", "9999999999.990000000000000000000000000000", 0, MONEY_MINOR_MAX},
     {"CNY", "10000000000.00", MONEY_TOO_LARGE, 0},
@@ -143,7 +143,7 @@ static void currencies_are_found_by_exact_code(void **state)
     assert_false(currency_find(idem_bytes_from_text("USDT"), &currency));
     assert_false(currency_find(idem_bytes_from_text("ED "), &currency));
     assert_false(currency_find(idem_bytes_from_text(""), &currency));
-    assert_false(currency_find(idem_bytes_from_text("XXX"), &currency));
+    assert_false(currency_find(idem_bytes_from_text("ZZZ"), &currency));
 }
 
 int main(void)

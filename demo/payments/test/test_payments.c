@@ -36,8 +36,9 @@ static struct idem_key key_of(const char *text)
 {
     struct idem_key key;
 
-    assert_int_equal(idem_key_parse(idem_bytes_from_text(text), IDEM_KEY_LENIENT,
-                                    IDEM_KEY_SIZE_DEFAULT, &key), 0);
+    assert_int_equal(
+        idem_key_parse(idem_bytes_from_text(text), IDEM_KEY_LENIENT, IDEM_KEY_SIZE_DEFAULT, &key),
+        0);
     return key;
 }
 
@@ -145,7 +146,8 @@ static void a_refund_books_back_once(void **state)
                      PAYMENT_ABSENT);
 }
 
-/* The balance cannot take the amount: nothing of the payment is left behind, and later ones work. */
+/* The balance cannot take the amount: nothing of the payment is left behind, and later ones work.
+ */
 static void a_failed_booking_leaves_nothing(void **state)
 {
     struct payment_order order = order_of("o", 10000);
@@ -154,8 +156,11 @@ static void a_failed_booking_leaves_nothing(void **state)
     sqlite3 *handle;
 
     assert_int_equal(sqlite3_open(path, &handle), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(handle, "INSERT INTO account VALUES ('merchant::CNY', 'CNY',"
-                                          " 9223372036854775807)", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(handle,
+                                  "INSERT INTO account VALUES ('merchant::CNY', 'CNY',"
+                                  " 9223372036854775807)",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
     assert_true(payment_create(*state, &order, &key, &payment) < 0);
     assert_int_equal(ask("SELECT count(*) FROM payment"), 0);
     assert_int_equal(ask("SELECT count(*) FROM ledger_entry"), 0);
@@ -187,7 +192,7 @@ static void a_damaged_row_is_not_a_payment(void **state)
 
     assert_int_equal(payment_create(*state, &order, NULL, &payment), 0);
     assert_int_equal(sqlite3_open(path, &handle), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(handle, "UPDATE payment SET currency = 'XXX'", NULL, NULL, NULL),
+    assert_int_equal(sqlite3_exec(handle, "UPDATE payment SET currency = 'ZZZ'", NULL, NULL, NULL),
                      SQLITE_OK);
     sqlite3_close(handle);
     assert_int_equal(payment_find(*state, payment.payment_no, &payment), IDEM_ERR_CORRUPT);

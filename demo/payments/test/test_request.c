@@ -15,8 +15,9 @@ static void good_bodies_become_orders(void **state)
     struct request_faults faults;
     struct payment_order order;
 
-    assert_int_equal(parse("{\"order_id\":\"ORD001\",\"amount\":100.00,\"currency\":\"CNY\"}",
-                           &order, &faults), 0);
+    assert_int_equal(
+        parse("{\"order_id\":\"ORD001\",\"amount\":100.00,\"currency\":\"CNY\"}", &order, &faults),
+        0);
     assert_string_equal(order.order_id, "ORD001");
     assert_int_equal(order.amount_minor, 10000);
     assert_string_equal(order.currency.code, "CNY");
@@ -24,7 +25,8 @@ static void good_bodies_become_orders(void **state)
 
     assert_int_equal(parse("\r\n{ \"currency\" : \"KWD\",\t\"merchant_order_no\":\"7\","
                            "\"amount\":\n1.005 ,\"merchant_id\":\"m\",\"order_id\":\"\\u8ba2\"}",
-                           &order, &faults), 0);
+                           &order, &faults),
+                     0);
     assert_int_equal(order.amount_minor, 1005);
     assert_string_equal(order.merchant_id, "m");
     assert_string_equal(order.merchant_order_no, "7");
@@ -40,7 +42,8 @@ static void the_right_amount_is_read(void **state)
     assert_int_equal(parse("{\"note\":\"\\\"amount\\\":1\",\"x\":{\"amount\":2},"
                            "\"y\":[\"amount\",{\"amount\":3}],\"z\":\"amount\","
                            "\"amount\":4.44,\"order_id\":\"\\\\\",\"currency\":\"CNY\"}",
-                           &order, &faults), 0);
+                           &order, &faults),
+                     0);
     assert_int_equal(order.amount_minor, 444);
     assert_string_equal(order.order_id, "\\");
 }
@@ -106,16 +109,33 @@ static void all_wrong_members_are_named_at_once(void **state)
     assert_int_equal(parse("{}", &order, &faults), REQUEST_INVALID);
     assert_int_equal(faults.count, 3);
     assert_int_equal(parse("{\"order_id\":1,\"amount\":{},\"currency\":[],\"merchant_id\":2,"
-                           "\"merchant_order_no\":{}}", &order, &faults), REQUEST_INVALID);
+                           "\"merchant_order_no\":{}}",
+                           &order, &faults),
+                     REQUEST_INVALID);
     assert_int_equal(faults.count, 5);
 }
 
 static void what_is_no_json_object_is_refused(void **state)
 {
     static const char *const bodies[] = {
-        "", " ", "[]", "1", "\"x\"", "null", "{", "{\"a\":1,}", "{'a':1}", "{\"a\":01}", "{} {}",
-        "{\"amount\":1,\"amount\":2}", "{\"amount\":1,\"am\\u006funt\":2}", "{\"a\":\"\xff\"}",
-        "{\"a\":\"\\ud800\"}", "{\"a\":\"\\u0000\"}", "{\"a\":NaN}", "{\"amount\":1e400}",
+        "",
+        " ",
+        "[]",
+        "1",
+        "\"x\"",
+        "null",
+        "{",
+        "{\"a\":1,}",
+        "{'a':1}",
+        "{\"a\":01}",
+        "{} {}",
+        "{\"amount\":1,\"amount\":2}",
+        "{\"amount\":1,\"am\\u006funt\":2}",
+        "{\"a\":\"\xff\"}",
+        "{\"a\":\"\\ud800\"}",
+        "{\"a\":\"\\u0000\"}",
+        "{\"a\":NaN}",
+        "{\"amount\":1e400}",
     };
 
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {

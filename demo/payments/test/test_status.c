@@ -3,15 +3,12 @@
 
 #include "status.h"
 
-/* Rows: from; columns: to; in the order of the enum. Written out so that a slip in the table shows. */
+/* Rows: from; columns: to; in the order of the enum. Written out so that a slip in the table shows.
+ */
 static const char *const allowed[PAYMENT_STATUS_COUNT] = {
     /*            pending paying success failed refunded closed */
-    [PAYMENT_PENDING] = ".x...x",
-    [PAYMENT_PAYING] = "..xx..",
-    [PAYMENT_SUCCESS] = "....x.",
-    [PAYMENT_FAILED] = "x.....",
-    [PAYMENT_REFUNDED] = "......",
-    [PAYMENT_CLOSED] = "......",
+    [PAYMENT_PENDING] = ".x...x", [PAYMENT_PAYING] = "..xx..",   [PAYMENT_SUCCESS] = "....x.",
+    [PAYMENT_FAILED] = "x.....",  [PAYMENT_REFUNDED] = "......", [PAYMENT_CLOSED] = "......",
 };
 
 static void the_table_is_what_it_says(void **state)
@@ -27,8 +24,7 @@ static void words_read_back(void **state)
     enum payment_status status;
 
     for (unsigned i = 0; i < PAYMENT_STATUS_COUNT; i++) {
-        assert_true(
-            payment_status_parse(idem_bytes_from_text(payment_status_text(i)), &status));
+        assert_true(payment_status_parse(idem_bytes_from_text(payment_status_text(i)), &status));
         assert_int_equal(status, i);
     }
     assert_false(payment_status_parse(idem_bytes_from_text("Success"), &status));
