@@ -47,8 +47,7 @@ static inline struct idem_bytes idem_bytes_trim(struct idem_bytes view)
         view.data++;
         view.size--;
     }
-    while (view.size > 0
-           && (view.data[view.size - 1] == ' ' || view.data[view.size - 1] == '\t'))
+    while (view.size > 0 && (view.data[view.size - 1] == ' ' || view.data[view.size - 1] == '\t'))
         view.size--;
     return view;
 }

@@ -12,11 +12,11 @@
 enum idem_error {
     IDEM_OK = 0,
     IDEM_ERR_NOMEM = -1,       /* an allocation failed */
-    IDEM_ERR_INVALID = -2,     /* an argument or a setting is not allowed; the message says what is */
-    IDEM_ERR_UNAVAILABLE = -3, /* the store cannot be reached or opened now; trying again may help */
+    IDEM_ERR_INVALID = -2,     /* an argument or setting is not allowed; the message says what is */
+    IDEM_ERR_UNAVAILABLE = -3, /* the store cannot be reached or opened now; later it may */
     IDEM_ERR_CORRUPT = -4,     /* the store holds bytes that no version of idem wrote */
     IDEM_ERR_FULL = -5,        /* no room on the device or in the map, even for a verdict */
-    IDEM_ERR_TIMEOUT = -6,     /* not done within the time allowed; whether it was applied is unknown */
+    IDEM_ERR_TIMEOUT = -6,     /* not done within the time allowed, and maybe applied */
     IDEM_ERR_BUSY = -7,        /* too much is waiting already; nothing was done */
     IDEM_ERR_UNSAFE = -8,      /* the store's settings cannot keep what was asked (design 5.3) */
     IDEM_ERR_UNSUPPORTED = -9, /* this build has no such store, or the store no such operation */

@@ -42,7 +42,8 @@ struct idem_fingerprinter {
     uint8_t algorithm;
 };
 
-void idem_fingerprinter_init(struct idem_fingerprinter *f, enum idem_fingerprint_algorithm algorithm);
+void idem_fingerprinter_init(struct idem_fingerprinter *f,
+                             enum idem_fingerprint_algorithm algorithm);
 void idem_fingerprinter_field(struct idem_fingerprinter *f, struct idem_bytes field);
 void idem_fingerprinter_body(struct idem_fingerprinter *f, struct idem_bytes piece);
 void idem_fingerprinter_end(struct idem_fingerprinter *f, struct idem_fingerprint *ret_fingerprint);

@@ -8,7 +8,7 @@
 #include <idem/bytes.h>
 #include <idem/error.h>
 
-#define IDEM_ID_SIZE 32
+#define IDEM_ID_SIZE      32
 #define IDEM_ID_TEXT_SIZE (2 * IDEM_ID_SIZE + 1) /* lower-case hex and a terminator */
 
 struct idem_id {

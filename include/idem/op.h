@@ -43,7 +43,7 @@ enum idem_result {
     IDEM_RESULT_ABSENT,
     IDEM_RESULT_CHANGED,
     IDEM_RESULT_REFUSED,
-    IDEM_RESULT_CORRUPT, /* the record's bytes are damaged: nothing was changed; a person must look */
+    IDEM_RESULT_CORRUPT, /* the record's bytes are damaged and were left so; a person must look */
 };
 
 #define IDEM_RESULT_COUNT (IDEM_RESULT_CORRUPT + 1)
@@ -51,9 +51,9 @@ enum idem_result {
 const char *idem_result_text(enum idem_result result);
 
 enum idem_take_unknown {
-    IDEM_TAKE_NONE = 0,   /* an UNKNOWN is answered `unknown` */
-    IDEM_TAKE_FENCE = 1,  /* it is taken over if its fence is still take_fence */
-    IDEM_TAKE_ANY = 2,    /* it is taken over: policy `retry` only */
+    IDEM_TAKE_NONE = 0,  /* an UNKNOWN is answered `unknown` */
+    IDEM_TAKE_FENCE = 1, /* it is taken over if its fence is still take_fence */
+    IDEM_TAKE_ANY = 2,   /* it is taken over: policy `retry` only */
 };
 
 /*
@@ -107,15 +107,15 @@ struct idem_get {
 
 /* scan → OK{page}. In id order, no snapshot: a record may change or go between two pages. */
 struct idem_scan {
-    uint32_t states; /* bit 1 << state, by the state at that moment; 0 = all */
-    enum idem_kind kind;            /* 0 = all */
-    bool has_scope;                 /* compare scope below */
+    uint32_t states;     /* bit 1 << state, by the state at that moment; 0 = all */
+    enum idem_kind kind; /* 0 = all */
+    bool has_scope;      /* compare scope below */
     struct idem_bytes scope;
-    int64_t updated_since_us;       /* 0 = all: records updated at or after this instant */
-    int64_t updated_before_us;      /* 0 = all: records updated before this instant */
+    int64_t updated_since_us;  /* 0 = all: records updated at or after this instant */
+    int64_t updated_before_us; /* 0 = all: records updated before this instant */
     bool has_cursor;
-    struct idem_id cursor;          /* only ids greater than this */
-    uint32_t limit;                 /* 1 to IDEM_SCAN_MAX */
+    struct idem_id cursor; /* only ids greater than this */
+    uint32_t limit;        /* 1 to IDEM_SCAN_MAX */
 };
 
 /*
@@ -153,8 +153,8 @@ struct idem_audit {
 struct idem_audit_entry {
     int64_t at_us;
     struct idem_id id;
-    enum idem_op_kind what;    /* RESOLVE or FORGET */
-    enum idem_state was;       /* the state that was seen */
+    enum idem_op_kind what; /* RESOLVE or FORGET */
+    enum idem_state was;    /* the state that was seen */
     uint64_t fence;
     struct idem_bytes who, why; /* into memory that the op owns */
 };
@@ -182,23 +182,23 @@ struct idem_op {
 
     enum idem_result result;
     struct {
-        uint64_t fence;           /* ACQUIRED, UNKNOWN */
-        uint32_t attempt;         /* ACQUIRED, UNKNOWN */
-        int64_t since_us;         /* UNKNOWN: instant */
-        int64_t retry_after_us;   /* IN_PROGRESS: until the lease ends */
-        int64_t now_us;           /* the store's clock when the op was applied */
+        uint64_t fence;                   /* ACQUIRED, UNKNOWN */
+        uint32_t attempt;                 /* ACQUIRED, UNKNOWN */
+        int64_t since_us;                 /* UNKNOWN: instant */
+        int64_t retry_after_us;           /* IN_PROGRESS: until the lease ends */
+        int64_t now_us;                   /* the store's clock when the op was applied */
         struct idem_kept_record found;    /* COMPLETED, FOUND */
         struct idem_kept_record *page;    /* scan: owned array */
         struct idem_audit_entry *entries; /* audit: owned array */
         void *memory;                     /* audit: what the entries view */
-        size_t count;             /* scan, audit: entries; sweep: records removed */
-        size_t unknown_removed;   /* sweep: how many of those were UNKNOWN */
-        bool more;                /* scan, audit, sweep: there is more to do */
-        bool tombstoned;          /* complete: there was no room for the answer */
+        size_t count;                     /* scan, audit: entries; sweep: records removed */
+        size_t unknown_removed;           /* sweep: how many of those were UNKNOWN */
+        bool more;                        /* scan, audit, sweep: there is more to do */
+        bool tombstoned;                  /* complete: there was no room for the answer */
     } out;
 };
 
-/* Releases what the op owns and clears result and out; inputs stay. Fine on a zeroed op, and twice. */
+/* Releases what the op owns, clears result and out. Inputs stay. Fine on a zeroed op, and twice. */
 void idem_op_deinit(struct idem_op *op);
 
 #endif

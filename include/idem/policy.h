@@ -17,7 +17,7 @@ enum idem_outcome {
 
 const char *idem_outcome_text(enum idem_outcome outcome); /* "final" … */
 
-/* Reads "final", "failed" or "unknown", any case, blanks around it ignored; UNSET for anything else. */
+/* Reads "final", "failed" or "unknown", any case, blanks around it ignored. UNSET for the rest. */
 enum idem_outcome idem_outcome_parse(struct idem_bytes text);
 
 enum idem_unknown_policy {
@@ -26,22 +26,24 @@ enum idem_unknown_policy {
 };
 
 struct idem_policy {
-    int64_t ttl_us;         /* from completion; IDEM_NEVER_US allowed */
+    int64_t ttl_us; /* from completion; IDEM_NEVER_US allowed */
     int64_t lease_us;
     int64_t unknown_ttl_us;
     uint64_t body_size_max; /* bytes of an answer body that are kept */
     enum idem_unknown_policy unknown;
-    bool fail_open;         /* the store is down: pass unguarded */
-    uint8_t outcomes[600];  /* enum idem_outcome by status; UNSET below 100 */
+    bool fail_open;        /* the store is down: pass unguarded */
+    uint8_t outcomes[600]; /* enum idem_outcome by status; UNSET below 100 */
 };
 
-#define IDEM_TTL_US_DEFAULT (INT64_C(86400) * 1000000)
-#define IDEM_LEASE_US_DEFAULT (INT64_C(10) * 1000000)
+#define IDEM_TTL_US_DEFAULT         (INT64_C(86400) * 1000000)
+#define IDEM_LEASE_US_DEFAULT       (INT64_C(10) * 1000000)
 #define IDEM_UNKNOWN_TTL_US_DEFAULT (INT64_C(30) * 86400 * 1000000)
-#define IDEM_BODY_SIZE_DEFAULT (UINT64_C(1) << 20)
+#define IDEM_BODY_SIZE_DEFAULT      (UINT64_C(1) << 20)
 
-/* The defaults of design 6 and 8: 2xx 3xx 4xx final, but 401 403 407 408 425 429 failed; 5xx failed,
- * but 502 504 unknown; 1xx unknown. */
+/*
+ * The defaults of design 6 and 8: 2xx 3xx 4xx final, but 401 403 407 408 425 429 failed; 5xx
+ * failed, but 502 504 unknown; 1xx unknown.
+ */
 void idem_policy_init(struct idem_policy *policy);
 
 /*

@@ -52,8 +52,8 @@ const char *idem_reason_text(enum idem_reason reason); /* "unanswered" …, neve
  * idem_headers_append() and read with idem_headers_next(). A tombstone has a reason and no bytes.
  */
 struct idem_answer {
-    uint16_t status; /* 100 to 999; 0 in a tombstone whose status is not known */
-    uint16_t flags;  /* for the driver that made it; stores keep them as they are */
+    uint16_t status;            /* 100 to 999; 0 in a tombstone whose status is not known */
+    uint16_t flags;             /* for the driver that made it; stores keep them as they are */
     enum idem_reason tombstone; /* NONE: this is an answer; otherwise why it is not kept */
     struct idem_bytes headers;
     struct idem_bytes body;
@@ -66,7 +66,7 @@ struct idem_resolution {
     int64_t at_us;
 };
 
-/* A record in memory. All views are borrowed: from the caller, or from the blob it was decoded from. */
+/* A record in memory. Views are borrowed: from the caller, or from the blob it was decoded from. */
 struct idem_record {
     struct idem_id id;
     enum idem_kind kind; /* 0, scope and key empty: a fail whose claim was never seen left it */
@@ -101,8 +101,8 @@ enum idem_state idem_record_state_at(const struct idem_record *record, int64_t n
 int64_t idem_record_unknown_since_us(const struct idem_record *record);
 
 /*
- * Header blocks. Each line is appended after the others: u16 name size, u32 value size, name, value,
- * big-endian.
+ * Header blocks. Each line is appended after the others: u16 name size, u32 value size, name,
+ * value, big-endian.
  *
  * idem_headers_append writes one line at `block` + `size`, never past `capacity`, and returns the
  * new size, or 0 when it does not fit or a part is over its field's width.
@@ -117,10 +117,10 @@ bool idem_headers_next(struct idem_bytes *rest, struct idem_bytes *ret_name,
  * The codec for stores that keep blobs: one versioned binary form, big-endian, with a checksum, so
  * that a damaged page is IDEM_ERR_CORRUPT and never a wrong answer.
  *
- * idem_record_size gives the exact size of the encoding; idem_record_encode writes exactly that many
- * bytes at `blob`. IDEM_ERR_INVALID when a part is over its maximum (limits.h) or a number is none of
- * its enum. Method and path, which are there for people, are cut at theirs. What the state gives no
- * meaning (the reason unless UNKNOWN, the answer unless COMPLETED) is not written.
+ * idem_record_size gives the exact size of the encoding; idem_record_encode writes exactly that
+ * many bytes at `blob`. IDEM_ERR_INVALID when a part is over its maximum (limits.h) or a number is
+ * none of its enum. Method and path, which are there for people, are cut at theirs. What the state
+ * gives no meaning (the reason unless UNKNOWN, the answer unless COMPLETED) is not written.
  * idem_record_decode makes *ret_record view into `blob`, which must outlive it. Any bytes may be
  * given; what is not a whole, consistent record is IDEM_ERR_CORRUPT.
  */
@@ -128,7 +128,8 @@ IDEM_MUST_CHECK int idem_record_size(const struct idem_record *record, size_t *r
 void idem_record_encode(const struct idem_record *record, uint8_t *blob, size_t size);
 IDEM_MUST_CHECK int idem_record_decode(struct idem_bytes blob, struct idem_record *ret_record);
 
-/* Just enough for a sweeper: the expiry instant of a blob, without reading the rest or its checksum. */
+/* Just enough for a sweeper: the expiry instant of a blob. Reads neither the rest nor its checksum.
+ */
 IDEM_MUST_CHECK int idem_record_peek_expiry(struct idem_bytes blob, int64_t *ret_expires_us);
 
 #endif

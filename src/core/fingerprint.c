@@ -19,8 +19,8 @@
 _Static_assert(IDEM_DIGEST_SIZE == crypto_hash_sha256_BYTES, "a digest is SHA-256");
 _Static_assert(IDEM_DIGEST_SIZE == crypto_auth_hmacsha256_BYTES, "and so is a salted one");
 _Static_assert(IDEM_SALT_SIZE == crypto_auth_hmacsha256_KEYBYTES, "a salt is an HMAC key");
-_Static_assert(sizeof(crypto_hash_sha256_state)
-                   <= sizeof ((struct idem_fingerprinter *)0)->state, "the state must fit");
+_Static_assert(sizeof(crypto_hash_sha256_state) <= sizeof((struct idem_fingerprinter *)0)->state,
+               "the state must fit");
 _Static_assert(_Alignof(crypto_hash_sha256_state) <= 16, "and be aligned");
 
 static crypto_hash_sha256_state *hash_state(struct idem_fingerprinter *f)
@@ -28,7 +28,8 @@ static crypto_hash_sha256_state *hash_state(struct idem_fingerprinter *f)
     return (crypto_hash_sha256_state *)(void *)f->state;
 }
 
-void idem_fingerprinter_init(struct idem_fingerprinter *f, enum idem_fingerprint_algorithm algorithm)
+void idem_fingerprinter_init(struct idem_fingerprinter *f,
+                             enum idem_fingerprint_algorithm algorithm)
 {
     memset(f, 0, sizeof *f);
     f->algorithm = (uint8_t)algorithm;
@@ -89,8 +90,8 @@ bool idem_fingerprint_equal(const struct idem_fingerprint *a, const struct idem_
 {
     if (a->algorithm != b->algorithm)
         return false;
-    return a->algorithm == IDEM_FINGERPRINT_NONE
-           || sodium_memcmp(a->bytes, b->bytes, IDEM_DIGEST_SIZE) == 0;
+    return a->algorithm == IDEM_FINGERPRINT_NONE ||
+           sodium_memcmp(a->bytes, b->bytes, IDEM_DIGEST_SIZE) == 0;
 }
 
 bool idem_principal_equal(const struct idem_principal *a, const struct idem_principal *b)

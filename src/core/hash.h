@@ -13,7 +13,8 @@
 
 static inline void idem_hash_bytes(crypto_hash_sha256_state *state, struct idem_bytes bytes)
 {
-    /* libsodium copies from the pointer even when the size is 0, and NULL is no place to copy from. */
+    /* libsodium copies from the pointer even when the size is 0, and NULL is no place to copy from.
+     */
     if (bytes.size > 0)
         crypto_hash_sha256_update(state, bytes.data, bytes.size);
 }

@@ -82,8 +82,8 @@ const char *idem_key_outcome_text(int outcome)
     case IDEM_OK:
         return "The Idempotency-Key is well-formed.";
     case IDEM_KEY_EMPTY:
-        return "The Idempotency-Key is empty. Send a value that is unique to this operation, such as "
-               "a UUID, and use it again for every retry.";
+        return "The Idempotency-Key is empty. Send a value that is unique to this operation, "
+               "such as a UUID, and use it again for every retry.";
     case IDEM_KEY_TOO_LONG:
         return "The Idempotency-Key is longer than this service accepts. Send a shorter value that "
                "is unique to this operation, such as a UUID.";

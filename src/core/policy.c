@@ -59,8 +59,8 @@ void idem_policy_init(struct idem_policy *policy)
 
 static bool outcome_valid(enum idem_outcome outcome)
 {
-    return outcome == IDEM_OUTCOME_FINAL || outcome == IDEM_OUTCOME_FAILED
-           || outcome == IDEM_OUTCOME_UNKNOWN;
+    return outcome == IDEM_OUTCOME_FINAL || outcome == IDEM_OUTCOME_FAILED ||
+           outcome == IDEM_OUTCOME_UNKNOWN;
 }
 
 /* "409" is 409 to 410, "4xx" is 400 to 500. */

@@ -1,6 +1,6 @@
 /*
- * RFC 9457, 3.1: each kind has a type of its own, and a title that never changes with the occurrence.
- * `detail` says what to do next; programs read `retry` instead.
+ * RFC 9457, 3.1: each kind has a type of its own, and a title that never changes with the
+ * occurrence. `detail` says what to do next; programs read `retry` instead.
  */
 #include <idem/problem.h>
 
@@ -24,57 +24,125 @@ struct problem_kind {
  * is "same-key": a client that took a new key there would execute twice.
  */
 static const struct problem_kind kinds[IDEM_PROBLEM_COUNT] = {
-    [IDEM_PROBLEM_NONE] = {"about:blank", "No problem", "no", 200, 0,
-        "There is nothing to report."},
-    [IDEM_PROBLEM_KEY_MISSING] = {TYPE("key-missing"), "Idempotency-Key is missing", "new-key",
-        400, 0,
-        "This operation needs an Idempotency-Key, and nothing was executed. Send the request with a "
-        "key that is unique to this operation, such as a UUID, and use the same key for every retry "
-        "of it."},
-    [IDEM_PROBLEM_KEY_MALFORMED] = {TYPE("key-malformed"), "Idempotency-Key is malformed", "new-key",
-        400, 0,
-        "The Idempotency-Key could not be read, and nothing was executed. Send exactly one key, such "
-        "as a UUID in double quotes."},
-    [IDEM_PROBLEM_KEY_REUSED] = {TYPE("key-reused"), "Idempotency-Key was used for another request",
-        "new-key", 422, 0,
-        "This key belongs to a different request, and this one was not executed. If it is a new "
-        "operation, send it with a new key. If it is meant as a retry, send exactly what was sent "
-        "first, with the same key."},
-    [IDEM_PROBLEM_OTHER_CALLER] = {TYPE("other-caller"), "Idempotency-Key belongs to another caller",
-        "no", 403, 0,
-        "This key was first used with another credential, and this request was not executed. Retry "
-        "an operation with the credential that began it, and give your own operations keys that "
-        "nobody can guess."},
-    [IDEM_PROBLEM_IN_PROGRESS] = {TYPE("in-progress"), "A request with this key is in progress",
-        "same-key", 409, 1,
-        "The operation is still being executed. Wait, then send the same request with the same key "
-        "to get its answer. Do not use a new key: that would execute it twice."},
-    [IDEM_PROBLEM_OUTCOME_UNKNOWN] = {TYPE("outcome-unknown"), "The outcome is not known",
-        "same-key", 409, 30,
-        "The operation was started and may have taken effect, but its outcome is not known yet. Send "
-        "the same request with the same key later, or look the operation up. Do not use a new key: "
-        "that could execute it twice."},
-    [IDEM_PROBLEM_ANSWER_NOT_KEPT] = {TYPE("answer-not-kept"),
-        "The operation is done and its answer was not kept", "no", 409, 0,
-        "The operation has been executed and will not be executed again, but its answer can no "
-        "longer be given. Do not send it again; look its result up."},
-    [IDEM_PROBLEM_STORE_UNAVAILABLE] = {TYPE("store-unavailable"),
-        "The record of requests is unavailable", "same-key", 503, 1,
-        "The request was not sent on, because it cannot be recorded at the moment. Send the same "
-        "request with the same key again."},
-    [IDEM_PROBLEM_STORE_FULL] = {TYPE("store-full"), "The record of requests is full", "same-key",
-        503, 30,
-        "The request was not sent on, because there is no room to record it. Send the same request "
-        "with the same key later."},
-    [IDEM_PROBLEM_UPSTREAM_UNREACHABLE] = {TYPE("upstream-unreachable"),
-        "The service cannot be reached", "same-key", 502, 1,
-        "The service could not be reached, and nothing was executed. Send the same request with the "
-        "same key again."},
-    [IDEM_PROBLEM_UPSTREAM_UNANSWERED] = {TYPE("upstream-unanswered"),
-        "The service gave no whole answer", "same-key", 502, 1,
-        "The request was sent to the service, no whole answer came back, and it may have taken "
-        "effect. Send the same request with the same key to learn more. Do not use a new key: that "
-        "could execute it twice."},
+    [IDEM_PROBLEM_NONE] =
+        {
+            .type = "about:blank",
+            .title = "No problem",
+            .retry = "no",
+            .status = 200,
+            .detail = "There is nothing to report.",
+        },
+    [IDEM_PROBLEM_KEY_MISSING] =
+        {
+            .type = TYPE("key-missing"),
+            .title = "Idempotency-Key is missing",
+            .retry = "new-key",
+            .status = 400,
+            .detail = "This operation needs an Idempotency-Key, and nothing was executed. Send "
+                      "the request with a key that is unique to this operation, such as a "
+                      "UUID, and use the same key for every retry of it.",
+        },
+    [IDEM_PROBLEM_KEY_MALFORMED] =
+        {
+            .type = TYPE("key-malformed"),
+            .title = "Idempotency-Key is malformed",
+            .retry = "new-key",
+            .status = 400,
+            .detail = "The Idempotency-Key could not be read, and nothing was executed. Send "
+                      "exactly one key, such as a UUID in double quotes.",
+        },
+    [IDEM_PROBLEM_KEY_REUSED] =
+        {
+            .type = TYPE("key-reused"),
+            .title = "Idempotency-Key was used for another request",
+            .retry = "new-key",
+            .status = 422,
+            .detail = "This key belongs to a different request, and this one was not executed. "
+                      "If it is a new operation, send it with a new key. If it is meant as a "
+                      "retry, send exactly what was sent first, with the same key.",
+        },
+    [IDEM_PROBLEM_OTHER_CALLER] =
+        {
+            .type = TYPE("other-caller"),
+            .title = "Idempotency-Key belongs to another caller",
+            .retry = "no",
+            .status = 403,
+            .detail = "This key was first used with another credential, and this request was "
+                      "not executed. Retry an operation with the credential that began it, and "
+                      "give your own operations keys that nobody can guess.",
+        },
+    [IDEM_PROBLEM_IN_PROGRESS] =
+        {
+            .type = TYPE("in-progress"),
+            .title = "A request with this key is in progress",
+            .retry = "same-key",
+            .status = 409,
+            .retry_after_s = 1,
+            .detail = "The operation is still being executed. Wait, then send the same request "
+                      "with the same key to get its answer. Do not use a new key: that could "
+                      "execute it twice.",
+        },
+    [IDEM_PROBLEM_OUTCOME_UNKNOWN] =
+        {
+            .type = TYPE("outcome-unknown"),
+            .title = "The outcome is not known",
+            .retry = "same-key",
+            .status = 409,
+            .retry_after_s = 30,
+            .detail = "The operation was started and may have taken effect, but its outcome is "
+                      "not known yet. Send the same request with the same key later, or look "
+                      "the operation up. Do not use a new key: that could execute it twice.",
+        },
+    [IDEM_PROBLEM_ANSWER_NOT_KEPT] =
+        {
+            .type = TYPE("answer-not-kept"),
+            .title = "The operation is done and its answer was not kept",
+            .retry = "no",
+            .status = 409,
+            .detail = "The operation has been executed and will not be executed again, but its "
+                      "answer can no longer be given. Do not send it again; look its result up.",
+        },
+    [IDEM_PROBLEM_STORE_UNAVAILABLE] =
+        {
+            .type = TYPE("store-unavailable"),
+            .title = "The record of requests is unavailable",
+            .retry = "same-key",
+            .status = 503,
+            .retry_after_s = 1,
+            .detail = "The request was not sent on, because it cannot be recorded at the "
+                      "moment. Send the same request with the same key again.",
+        },
+    [IDEM_PROBLEM_STORE_FULL] =
+        {
+            .type = TYPE("store-full"),
+            .title = "The record of requests is full",
+            .retry = "same-key",
+            .status = 503,
+            .retry_after_s = 30,
+            .detail = "The request was not sent on, because there is no room to record it. "
+                      "Send the same request with the same key later.",
+        },
+    [IDEM_PROBLEM_UPSTREAM_UNREACHABLE] =
+        {
+            .type = TYPE("upstream-unreachable"),
+            .title = "The service cannot be reached",
+            .retry = "same-key",
+            .status = 502,
+            .retry_after_s = 1,
+            .detail = "The service could not be reached, and nothing was executed. Send the "
+                      "same request with the same key again.",
+        },
+    [IDEM_PROBLEM_UPSTREAM_UNANSWERED] =
+        {
+            .type = TYPE("upstream-unanswered"),
+            .title = "The service gave no whole answer",
+            .retry = "same-key",
+            .status = 502,
+            .retry_after_s = 1,
+            .detail = "The request was sent to the service, no whole answer came back, and it "
+                      "may have taken effect. Send the same request with the same key to learn "
+                      "more. Do not use a new key: that could execute it twice.",
+        },
 };
 
 static const struct problem_kind *kind_find(enum idem_problem_kind kind)
@@ -124,7 +192,7 @@ static size_t escape(uint8_t byte, char ret_text[7])
     return 1;
 }
 
-/* How many of the `left` bytes at `text` make the UTF-8 character there. */
+/* How many bytes make the UTF-8 character at `text`. */
 static size_t character_size(const uint8_t *text)
 {
     size_t size = 1;

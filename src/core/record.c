@@ -14,9 +14,9 @@ bool idem_record_lapsed_at(const struct idem_record *record, int64_t now_us)
     /* Unsigned, because the distance of two instants need not fit a signed number. */
     ahead_us = (uint64_t)record->lease_until_us - (uint64_t)now_us;
     /*
-     * A claim or renewal made by this clock ends at most one lease ahead. Twice that leaves room for
-     * a small step back, which must not end a claim that is being worked on; a large one must not
-     * keep the key of a dead owner busy until the clock has caught up.
+     * A claim or renewal made by this clock ends at most one lease ahead. Twice that leaves room
+     * for a small step back, which must not end a claim that is being worked on; a large one must
+     * not keep the key of a dead owner busy until the clock has caught up.
      */
     return record->lease_us < 0 || ahead_us > 2 * (uint64_t)record->lease_us;
 }

@@ -21,25 +21,25 @@
 
 #include "base/cursor.h"
 
-#define MAGIC 0x6964656du /* "idem" */
+#define MAGIC   0x6964656du /* "idem" */
 #define VERSION 1
 
 #define PARTS_COUNT 8
 #define PARTS_SHORT 6 /* this many have a u16 size, the rest a u32 */
-#define HEAD_SIZE 16
+#define HEAD_SIZE   16
 #define FIXED_SIZE                                                                                 \
-    (HEAD_SIZE + IDEM_ID_SIZE + IDEM_OWNER_SIZE + 2 * (1 + IDEM_DIGEST_SIZE) + 8 + 4 + 5 * 8 + 5   \
-     + PARTS_SHORT * 2 + (PARTS_COUNT - PARTS_SHORT) * 4)
+    (HEAD_SIZE + IDEM_ID_SIZE + IDEM_OWNER_SIZE + 2 * (1 + IDEM_DIGEST_SIZE) + 8 + 4 + 5 * 8 + 5 + \
+     PARTS_SHORT * 2 + (PARTS_COUNT - PARTS_SHORT) * 4)
 
 static const size_t part_sizes_max[PARTS_COUNT] = {
     IDEM_SCOPE_SIZE_MAX, IDEM_KEY_SIZE_MAX, IDEM_METHOD_SIZE_MAX,  IDEM_PATH_SIZE_MAX,
     IDEM_WHO_SIZE_MAX,   IDEM_WHY_SIZE_MAX, IDEM_HEADERS_SIZE_MAX, IDEM_BODY_SIZE_MAX,
 };
 
-_Static_assert(FIXED_SIZE + IDEM_SCOPE_SIZE_MAX + IDEM_KEY_SIZE_MAX + IDEM_METHOD_SIZE_MAX
-                       + IDEM_PATH_SIZE_MAX + IDEM_WHO_SIZE_MAX + IDEM_WHY_SIZE_MAX
-                       + IDEM_HEADERS_SIZE_MAX + IDEM_BODY_SIZE_MAX + IDEM_RECORD_CHECKSUM_SIZE
-                   <= IDEM_RECORD_SIZE_MAX,
+_Static_assert(FIXED_SIZE + IDEM_SCOPE_SIZE_MAX + IDEM_KEY_SIZE_MAX + IDEM_METHOD_SIZE_MAX +
+                       IDEM_PATH_SIZE_MAX + IDEM_WHO_SIZE_MAX + IDEM_WHY_SIZE_MAX +
+                       IDEM_HEADERS_SIZE_MAX + IDEM_BODY_SIZE_MAX + IDEM_RECORD_CHECKSUM_SIZE <=
+                   IDEM_RECORD_SIZE_MAX,
                "the largest record is within the maximum");
 
 /*
@@ -75,22 +75,22 @@ static bool answer_valid(const struct idem_answer *answer)
 
     if (answer->tombstone == IDEM_REASON_NONE)
         return status_valid && headers_valid(answer->headers);
-    return answer->tombstone >= IDEM_REASON_TOO_LARGE && answer->tombstone <= IDEM_REASON_REPLACED
-           && (status_valid || answer->status == 0) && answer->headers.size == 0
-           && answer->body.size == 0;
+    return answer->tombstone >= IDEM_REASON_TOO_LARGE &&
+           answer->tombstone <= IDEM_REASON_REPLACED && (status_valid || answer->status == 0) &&
+           answer->headers.size == 0 && answer->body.size == 0;
 }
 
 /* A record that is not COMPLETED carries no answer at all. */
 static bool answer_blank(const struct idem_answer *answer)
 {
-    return answer->status == 0 && answer->flags == 0 && answer->tombstone == IDEM_REASON_NONE
-           && answer->headers.size == 0 && answer->body.size == 0;
+    return answer->status == 0 && answer->flags == 0 && answer->tombstone == IDEM_REASON_NONE &&
+           answer->headers.size == 0 && answer->body.size == 0;
 }
 
 /*
- * Every record names its kind, except the FAILED{owner} that `fail` leaves on an absent id: it stands
- * for a claim that was never seen, of which nothing but id and owner is known. It stays without a
- * kind when a person resolves it, so neither its state nor its attempt can be asked for here.
+ * Every record names its kind, except the FAILED{owner} that `fail` leaves on an absent id: it
+ * stands for a claim that was never seen, of which nothing but id and owner is known. It stays
+ * without a kind when a person resolves it, so neither its state nor its attempt can be asked for.
  */
 static bool kind_valid(const struct idem_record *record)
 {
@@ -108,9 +108,9 @@ static bool reason_valid(const struct idem_record *record)
 
 static bool times_valid(const struct idem_record *record)
 {
-    return record->lease_us >= 0 && record->lease_us <= IDEM_LEASE_US_MAX
-           && record->lease_until_us >= 0 && record->created_us >= 0 && record->updated_us >= 0
-           && record->expires_us >= 0 && record->resolution.at_us >= 0;
+    return record->lease_us >= 0 && record->lease_us <= IDEM_LEASE_US_MAX &&
+           record->lease_until_us >= 0 && record->created_us >= 0 && record->updated_us >= 0 &&
+           record->expires_us >= 0 && record->resolution.at_us >= 0;
 }
 
 static bool digests_valid(const struct idem_record *record)
@@ -120,8 +120,8 @@ static bool digests_valid(const struct idem_record *record)
 
     if (fingerprint->algorithm > IDEM_FINGERPRINT_RAW)
         return false;
-    if (fingerprint->algorithm == IDEM_FINGERPRINT_NONE
-        && !sodium_is_zero(fingerprint->bytes, sizeof fingerprint->bytes))
+    if (fingerprint->algorithm == IDEM_FINGERPRINT_NONE &&
+        !sodium_is_zero(fingerprint->bytes, sizeof fingerprint->bytes))
         return false;
     return principal->present || sodium_is_zero(principal->bytes, sizeof principal->bytes);
 }
@@ -130,8 +130,9 @@ static void parts_collect(const struct idem_record *record,
                           struct idem_bytes ret_parts[PARTS_COUNT])
 {
     const struct idem_bytes parts[PARTS_COUNT] = {
-        record->scope,          record->key,            record->method,
-        record->path,           record->resolution.who, record->resolution.why,
+        record->scope,          record->key,
+        record->method,         record->path,
+        record->resolution.who, record->resolution.why,
         record->answer.headers, record->answer.body,
     };
 
@@ -301,8 +302,9 @@ static void read_fixed(struct idem_reader *reader, struct idem_record *record)
 static void read_parts(struct idem_reader *reader, struct idem_record *record)
 {
     struct idem_bytes *const parts[PARTS_COUNT] = {
-        &record->scope,          &record->key,            &record->method,
-        &record->path,           &record->resolution.who, &record->resolution.why,
+        &record->scope,          &record->key,
+        &record->method,         &record->path,
+        &record->resolution.who, &record->resolution.why,
         &record->answer.headers, &record->answer.body,
     };
     size_t sizes[PARTS_COUNT];
@@ -316,17 +318,19 @@ static void read_parts(struct idem_reader *reader, struct idem_record *record)
 int idem_record_decode(struct idem_bytes blob, struct idem_record *ret_record)
 {
     struct idem_record record = {0};
+    struct idem_bytes covered, checksum;
     struct idem_reader reader;
-    struct idem_bytes covered;
 
     if (blob.size < FIXED_SIZE + IDEM_RECORD_CHECKSUM_SIZE || blob.size > IDEM_RECORD_SIZE_MAX)
         return IDEM_ERR_CORRUPT;
     covered = idem_bytes_make(blob.data, blob.size - IDEM_RECORD_CHECKSUM_SIZE);
-    idem_reader_init(&reader, blob);
-    read_fixed(&reader, &record);
-    read_parts(&reader, &record);
+    checksum = idem_bytes_make(blob.data + covered.size, IDEM_RECORD_CHECKSUM_SIZE);
+    idem_reader_init(&reader, checksum);
     if (idem_read_u64(&reader) != idem_record_checksum(covered))
         return IDEM_ERR_CORRUPT;
+    idem_reader_init(&reader, covered);
+    read_fixed(&reader, &record);
+    read_parts(&reader, &record);
     if (reader.failed || reader.left > 0 || !record_valid(&record))
         return IDEM_ERR_CORRUPT;
     *ret_record = record;

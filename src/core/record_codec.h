@@ -1,6 +1,6 @@
 /*
- * The checksum of an encoded record, for the tests that forge one: a fuzzer that cannot get past the
- * checksum tests nothing behind it.
+ * The checksum of an encoded record, for the tests that forge one: a fuzzer that cannot get past
+ * the checksum tests nothing behind it.
  */
 #ifndef IDEM_CORE_RECORD_CODEC_H
 #define IDEM_CORE_RECORD_CODEC_H

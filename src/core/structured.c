@@ -125,8 +125,9 @@ static void skip_boolean(struct idem_reader *reader)
 }
 
 /*
- * UTF-8 as of RFC 3629, section 4, a byte at a time: `left` continuation bytes are to come, the next
- * one between `low` and `high`, which rules out overlong forms, surrogates and what is past U+10FFFF.
+ * UTF-8 as of RFC 3629, section 4, a byte at a time: `left` continuation bytes are to come, the
+ * next one between `low` and `high`, which rules out overlong forms, surrogates and what is past
+ * U+10FFFF.
  */
 struct utf8 {
     unsigned left;

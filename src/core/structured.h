@@ -22,7 +22,8 @@ struct idem_structured_string idem_structured_read_string(struct idem_reader *re
 /* Writes the `size` bytes of the String without its escapes. */
 void idem_structured_unescape(const struct idem_structured_string *string, uint8_t *ret_bytes);
 
-/* Takes any number of parameters (4.2.3.2). Their meaning is nobody's here: they are only checked. */
+/* Takes any number of parameters (4.2.3.2). Their meaning is nobody's here: they are only checked.
+ */
 void idem_structured_skip_parameters(struct idem_reader *reader);
 
 #endif

@@ -13,12 +13,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Stays on whatever NDEBUG says: a target without its checks finds nothing but crashes. */
-#define FUZZ_CHECK(holds)                                                                          \
-    do {                                                                                           \
-        if (!(holds)) {                                                                            \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #holds);             \
-            abort();                                                                               \
-        }                                                                                          \
+#define FUZZ_CHECK(holds)                                                              \
+    do {                                                                               \
+        if (!(holds)) {                                                                \
+            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #holds); \
+            abort();                                                                   \
+        }                                                                              \
     } while (0)
 
 #endif

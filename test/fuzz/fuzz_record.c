@@ -1,5 +1,6 @@
 /*
- * Records: the bytes as they are, then with a right checksum behind them, for no fuzzer guesses one.
+ * Records: the bytes as they are, then with a right checksum behind them, for no fuzzer guesses
+ * one.
  *
  *   1. whatever is decoded is encoded to the very same bytes
  *   2. a sweeper's look at it agrees

@@ -44,8 +44,8 @@ static struct idem_salt salt_counting(void)
 static void test_vectors(void **state)
 {
     const struct idem_bytes credentials[] = {LITERAL("Bearer x"), {NULL, 0}, LITERAL("")};
-    struct idem_fingerprint fingerprint = fingerprint_of(IDEM_FINGERPRINT_RAW, pay,
-                                                         TEXT("{\"amount\":5}"));
+    struct idem_fingerprint fingerprint =
+        fingerprint_of(IDEM_FINGERPRINT_RAW, pay, TEXT("{\"amount\":5}"));
     struct idem_principal principal = idem_principal_make(credentials, COUNT(credentials));
     struct idem_salt salt = salt_counting();
 
@@ -54,8 +54,7 @@ static void test_vectors(void **state)
     assert_hex(fingerprint.bytes,
                "9c6c0156b5205108de55c1f861ee65cc051499602642edf6e5cae9ecb8dfa67b");
     assert_true(principal.present);
-    assert_hex(principal.bytes,
-               "348d94d6011921cecd01c5df7817da749c3e6b876bcd9e20c2ff2794352affd7");
+    assert_hex(principal.bytes, "348d94d6011921cecd01c5df7817da749c3e6b876bcd9e20c2ff2794352affd7");
 
     fingerprint = idem_fingerprint_salt(&fingerprint, &salt);
     assert_int_equal(fingerprint.algorithm, IDEM_FINGERPRINT_RAW);
@@ -63,8 +62,7 @@ static void test_vectors(void **state)
                "300f02e9d12f48c81a359d052b208a023b1dde467d5e21b4968c846c69fbf741");
     principal = idem_principal_salt(&principal, &salt);
     assert_true(principal.present);
-    assert_hex(principal.bytes,
-               "031c33b7d10d468308bdb3573df23837404262e4b286b0d8891b4c0d3565a618");
+    assert_hex(principal.bytes, "031c33b7d10d468308bdb3573df23837404262e4b286b0d8891b4c0d3565a618");
 }
 
 /* Requests that would be one if a field could run into the next, or into the body. */
@@ -195,8 +193,7 @@ static void test_principal_distinct(void **state)
 
         assert_true(a.present);
         for (size_t j = 0; j < COUNT(callers); j++) {
-            struct idem_principal b =
-                idem_principal_make(callers[j].credentials, callers[j].count);
+            struct idem_principal b = idem_principal_make(callers[j].credentials, callers[j].count);
 
             if (idem_principal_equal(&a, &b) != (i == j))
                 fail_msg("%s / %s", callers[i].says, callers[j].says);

@@ -79,21 +79,24 @@ static void test_widths(void **state)
     (void)state;
     assert_non_null(block);
     assert_non_null(name);
-    assert_int_equal(idem_headers_append(block, 0, capacity, idem_bytes_make(name, UINT16_MAX),
-                                         TEXT("v")), capacity);
-    assert_int_equal(idem_headers_append(block, 0, capacity, idem_bytes_make(name, UINT16_MAX + 1),
-                                         TEXT("")), 0);
+    assert_int_equal(
+        idem_headers_append(block, 0, capacity, idem_bytes_make(name, UINT16_MAX), TEXT("v")),
+        capacity);
+    assert_int_equal(
+        idem_headers_append(block, 0, capacity, idem_bytes_make(name, UINT16_MAX + 1), TEXT("")),
+        0);
     if (SIZE_MAX > UINT32_MAX) {
         size_t size = (size_t)(UINT64_C(1) << 32); /* never read: the size alone is refused */
 
-        assert_int_equal(idem_headers_append(block, 0, capacity, TEXT(""),
-                                             idem_bytes_make(name, size)), 0);
+        assert_int_equal(
+            idem_headers_append(block, 0, capacity, TEXT(""), idem_bytes_make(name, size)), 0);
     }
     free(block);
     free(name);
 }
 
-/* A block cut anywhere but between two lines ends early, with something left to tell it from an end. */
+/* A block cut anywhere but between two lines ends early, with something left to tell it from an
+ * end. */
 static void test_truncated(void **state)
 {
     uint8_t block[256];

@@ -4,7 +4,8 @@
 #include <ctype.h>
 #include <idem/id.h>
 
-/* Computed with another implementation (Python's hashlib): they are stored, so they never change. */
+/* Computed with another implementation (Python's hashlib): they are stored, so they never change.
+ */
 static void test_vectors(void **state)
 {
     struct idem_id id = idem_id_make(IDEM_KIND_HTTP, TEXT("alice"), TEXT("k1"));
@@ -109,8 +110,10 @@ static void test_owner(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),       cmocka_unit_test(test_distinct),
-        cmocka_unit_test(test_format_and_parse), cmocka_unit_test(test_parse_refuses),
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_distinct),
+        cmocka_unit_test(test_format_and_parse),
+        cmocka_unit_test(test_parse_refuses),
         cmocka_unit_test(test_owner),
     };
 

@@ -15,9 +15,9 @@ struct key_case {
     const char *key; /* what the key is where the outcome is IDEM_OK */
 };
 
-#define OK IDEM_OK
+#define OK    IDEM_OK
 #define EMPTY IDEM_KEY_EMPTY
-#define BAD IDEM_KEY_MALFORMED
+#define BAD   IDEM_KEY_MALFORMED
 
 static const struct key_case key_cases[] = {
     /* Strings */
@@ -308,13 +308,15 @@ static void test_size(void **state)
             int wanted = size > sizes_max[i] ? IDEM_KEY_TOO_LONG : IDEM_OK;
 
             memset(field, 'k', size);
-            assert_int_equal(key_parse(idem_bytes_make(field, size), IDEM_KEY_LENIENT, sizes_max[i],
-                                       &key), wanted);
+            assert_int_equal(
+                key_parse(idem_bytes_make(field, size), IDEM_KEY_LENIENT, sizes_max[i], &key),
+                wanted);
             field[0] = '"';
             memset(field + 1, '\\', 2 * size);
             field[1 + 2 * size] = '"';
             assert_int_equal(key_parse(idem_bytes_make(field, 2 + 2 * size), IDEM_KEY_STRICT,
-                                       sizes_max[i], &key), wanted);
+                                       sizes_max[i], &key),
+                             wanted);
             if (wanted == IDEM_OK)
                 assert_int_equal(key.size, size);
         }
@@ -357,9 +359,9 @@ static void test_outcome_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),       cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_every_byte),  cmocka_unit_test(test_every_escape),
-        cmocka_unit_test(test_size),        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_cases),        cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_every_byte),   cmocka_unit_test(test_every_escape),
+        cmocka_unit_test(test_size),         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_outcome_text),
     };
 

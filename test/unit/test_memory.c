@@ -39,7 +39,8 @@ static void test_zeroed(void **state)
     idem_free(memory);
 }
 
-/* The n-th fails, once, whichever function makes it, and a failed realloc leaves its memory alone. */
+/* The n-th fails, once, whichever function makes it, and a failed realloc leaves its memory alone.
+ */
 static void test_fails_once(void **state)
 {
     (void)state;

@@ -4,10 +4,10 @@
 #include <idem/policy.h>
 #include <stdio.h>
 
-#define FINAL IDEM_OUTCOME_FINAL
-#define FAILED IDEM_OUTCOME_FAILED
+#define FINAL   IDEM_OUTCOME_FINAL
+#define FAILED  IDEM_OUTCOME_FAILED
 #define UNKNOWN IDEM_OUTCOME_UNKNOWN
-#define UNSET IDEM_OUTCOME_UNSET
+#define UNSET   IDEM_OUTCOME_UNSET
 
 static void test_defaults(void **state)
 {
@@ -28,8 +28,8 @@ static const struct {
     unsigned first, last;
     enum idem_outcome outcome;
 } defaults[] = {
-    {401, 401, FAILED}, {403, 403, FAILED},  {407, 408, FAILED},  {425, 425, FAILED},
-    {429, 429, FAILED}, {502, 502, UNKNOWN}, {504, 504, UNKNOWN}, {0, 199, UNKNOWN},
+    {401, 401, FAILED}, {403, 403, FAILED},  {407, 408, FAILED},    {425, 425, FAILED},
+    {429, 429, FAILED}, {502, 502, UNKNOWN}, {504, 504, UNKNOWN},   {0, 199, UNKNOWN},
     {200, 499, FINAL},  {500, 599, FAILED},  {600, 70000, UNKNOWN},
 };
 
@@ -104,8 +104,8 @@ static void test_set_class(void **state)
 
         idem_policy_init(&policy);
         before = policy;
-        assert_int_equal(idem_policy_set_outcome(&policy, idem_bytes_from_text(classes[i]), UNKNOWN),
-                         IDEM_OK);
+        assert_int_equal(
+            idem_policy_set_outcome(&policy, idem_bytes_from_text(classes[i]), UNKNOWN), IDEM_OK);
         for (unsigned status = 0; status < 600; status++)
             assert_int_equal(policy.outcomes[status],
                              status / 100 == i + 2 ? UNKNOWN : before.outcomes[status]);
@@ -115,10 +115,10 @@ static void test_set_class(void **state)
 static void test_set_refuses(void **state)
 {
     static const struct idem_bytes wrong[] = {
-        LITERAL(""),     LITERAL("2"),    LITERAL("20"),   LITERAL("2000"), LITERAL("199"),
-        LITERAL("600"),  LITERAL("100"),  LITERAL("1xx"),  LITERAL("6xx"),  LITERAL("0xx"),
-        LITERAL("xxx"),  LITERAL("x00"),  LITERAL("2x0"),  LITERAL("20x"),  LITERAL("2xy"),
-        LITERAL(" 200"), LITERAL("200 "), LITERAL("-20"),  LITERAL("2.0"),  LITERAL("20\0"),
+        LITERAL(""),     LITERAL("2"),    LITERAL("20"),   LITERAL("2000"),   LITERAL("199"),
+        LITERAL("600"),  LITERAL("100"),  LITERAL("1xx"),  LITERAL("6xx"),    LITERAL("0xx"),
+        LITERAL("xxx"),  LITERAL("x00"),  LITERAL("2x0"),  LITERAL("20x"),    LITERAL("2xy"),
+        LITERAL(" 200"), LITERAL("200 "), LITERAL("-20"),  LITERAL("2.0"),    LITERAL("20\0"),
         LITERAL("2:0"),  LITERAL("20/"),  LITERAL("2xx "), LITERAL("\xb2xx"),
     };
     struct idem_policy policy, before;
@@ -140,14 +140,22 @@ static void test_parse(void **state)
         struct idem_bytes text;
         enum idem_outcome outcome;
     } cases[] = {
-        {LITERAL("final"), FINAL},       {LITERAL("failed"), FAILED},
-        {LITERAL("unknown"), UNKNOWN},   {LITERAL("FINAL"), FINAL},
-        {LITERAL("Failed"), FAILED},     {LITERAL(" \tunknown\t "), UNKNOWN},
-        {LITERAL(""), UNSET},            {LITERAL("  "), UNSET},
-        {LITERAL("fina"), UNSET},        {LITERAL("finally"), UNSET},
-        {LITERAL("final\0"), UNSET},     {LITERAL("fin al"), UNSET},
-        {LITERAL("\"final\""), UNSET},   {LITERAL("final, failed"), UNSET},
-        {LITERAL("final;x"), UNSET},     {LITERAL("unset"), UNSET},
+        {LITERAL("final"), FINAL},
+        {LITERAL("failed"), FAILED},
+        {LITERAL("unknown"), UNKNOWN},
+        {LITERAL("FINAL"), FINAL},
+        {LITERAL("Failed"), FAILED},
+        {LITERAL(" \tunknown\t "), UNKNOWN},
+        {LITERAL(""), UNSET},
+        {LITERAL("  "), UNSET},
+        {LITERAL("fina"), UNSET},
+        {LITERAL("finally"), UNSET},
+        {LITERAL("final\0"), UNSET},
+        {LITERAL("fin al"), UNSET},
+        {LITERAL("\"final\""), UNSET},
+        {LITERAL("final, failed"), UNSET},
+        {LITERAL("final;x"), UNSET},
+        {LITERAL("unset"), UNSET},
         {LITERAL("f\xcd\xaenal"), UNSET},
     };
 
@@ -164,9 +172,9 @@ static void test_parse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_default_outcomes),
-        cmocka_unit_test(test_declared), cmocka_unit_test(test_blank),
-        cmocka_unit_test(test_set_one),  cmocka_unit_test(test_set_class),
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_default_outcomes),
+        cmocka_unit_test(test_declared),    cmocka_unit_test(test_blank),
+        cmocka_unit_test(test_set_one),     cmocka_unit_test(test_set_class),
         cmocka_unit_test(test_set_refuses), cmocka_unit_test(test_parse),
     };
 

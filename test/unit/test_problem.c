@@ -149,8 +149,8 @@ static void test_detail(void **state)
 /* A detail of any length and any characters leaves a whole body, and the detail is cut cleanly. */
 static void test_detail_is_cut(void **state)
 {
-    static const char *const characters[] = {"x", "\"", "\x01", "\xc3\xbc", "\xe2\x82\xac",
-                                             "\xf0\x9f\x98\x80"};
+    static const char *const characters[] = {"x",        "\"",           "\x01",
+                                             "\xc3\xbc", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
 
     (void)state;
     for (size_t i = 0; i < COUNT(characters); i++) {
@@ -188,15 +188,15 @@ static void test_none(void **state)
     json_decref(format(&problem));
     assert_string_equal(idem_problem_type((enum idem_problem_kind)IDEM_PROBLEM_COUNT),
                         "about:blank");
-    assert_string_equal(idem_problem_retry((enum idem_problem_kind)-1), "no");
+    assert_string_equal(idem_problem_retry((enum idem_problem_kind) - 1), "no");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),           cmocka_unit_test(test_distinct),
-        cmocka_unit_test(test_status),          cmocka_unit_test(test_original_status),
-        cmocka_unit_test(test_detail),          cmocka_unit_test(test_detail_is_cut),
+        cmocka_unit_test(test_kinds),  cmocka_unit_test(test_distinct),
+        cmocka_unit_test(test_status), cmocka_unit_test(test_original_status),
+        cmocka_unit_test(test_detail), cmocka_unit_test(test_detail_is_cut),
         cmocka_unit_test(test_none),
     };
 

@@ -29,16 +29,16 @@ static void test_states(void **state)
 }
 
 /* Every number of an enum has a word, and no two have the same. */
-#define ASSERT_WORDS(function, type, first, last, otherwise)                                       \
-    do {                                                                                           \
-        for (int a = (first); a <= (last); a++) {                                                  \
-            assert_string_not_equal(function((type)a), otherwise);                                 \
-            for (int b = (first); b < a; b++)                                                      \
-                assert_string_not_equal(function((type)a), function((type)b));                     \
-        }                                                                                          \
-        assert_string_equal(function((type)((last) + 1)), otherwise);                              \
-        assert_string_equal(function((type)0), otherwise);                                         \
-        assert_string_equal(function((type)255), otherwise);                                       \
+#define ASSERT_WORDS(function, type, first, last, otherwise)                   \
+    do {                                                                       \
+        for (int a = (first); a <= (last); a++) {                              \
+            assert_string_not_equal(function((type)a), otherwise);             \
+            for (int b = (first); b < a; b++)                                  \
+                assert_string_not_equal(function((type)a), function((type)b)); \
+        }                                                                      \
+        assert_string_equal(function((type)((last) + 1)), otherwise);          \
+        assert_string_equal(function((type)0), otherwise);                     \
+        assert_string_equal(function((type)255), otherwise);                   \
     } while (0)
 
 static void test_reasons(void **state)
@@ -74,10 +74,8 @@ static void test_outcomes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_states),
-        cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_ops_and_results),
+        cmocka_unit_test(test_kinds),    cmocka_unit_test(test_states),
+        cmocka_unit_test(test_reasons),  cmocka_unit_test(test_ops_and_results),
         cmocka_unit_test(test_outcomes),
     };
 

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 
 /* A view of a literal, which may hold NUL. For initializers; TEXT is the same as an expression. */
-#define LITERAL(text)                                                                              \
-    {                                                                                              \
-        (const uint8_t *)(text), sizeof(text) - 1                                                  \
+#define LITERAL(text)                             \
+    {                                             \
+        (const uint8_t *)(text), sizeof(text) - 1 \
     }
 #define TEXT(text) idem_bytes_make((text), sizeof(text) - 1)
 
