@@ -23,13 +23,14 @@ enum idem_job_event {
     IDEM_JOB_DONE,    /* final: `error` and, if that is 0, op.result are set; the job is the
                          caller's again */
     IDEM_JOB_DELAYED, /* no result for now (`error`): the executor keeps the job, a verdict, and
-                         repeats it. Told at most once: not when DONE came before it was collected */
+                         repeats it. Told at most once, and not at all if DONE comes before it
+                         could be collected */
 };
 
 /*
  * One op under way. Embedded in memory that the caller allocates and that lives until DONE; the
  * memory behind the op's views too. Zero it, fill op and notify, submit. Between submission and
- * DONE the caller may read op.kind, op.id, op.in and, in notify, `error`; all else is in motion.
+ * DONE the caller may read op.kind, op.id and, in notify, `error`; all else is in motion.
  */
 struct idem_job {
     struct idem_op op;
@@ -66,7 +67,7 @@ struct idem_executor_options {
 };
 
 struct idem_executor_counters {
-    uint64_t batches;       /* calls of the store that carried jobs, failed ones too */
+    uint64_t batches;       /* calls of the store that ended jobs, or told them to be delayed */
     uint64_t ops;           /* jobs that got a result */
     uint64_t failures;      /* calls of the store that failed, openings not counted */
     uint64_t delayed;       /* verdicts that failed at first and were kept */

@@ -5,8 +5,8 @@
  * when that list was empty, after unlocking: the owner reads the eventfd first and takes the whole
  * list then, so a job that it misses has been put into an empty list and rings again.
  *
- * A verdict may get its result while its DELAYED is still in the list or being told. It is then only
- * marked `over`; _collect tells DONE instead of DELAYED, or puts it back for another round.
+ * A verdict may get its result while its DELAYED is still in the list or being told. It is then
+ * only marked `over`; _collect tells DONE instead of DELAYED, or puts it back for another round.
  */
 #include "exec/state.h"
 
@@ -39,13 +39,19 @@ void idem_job_finish_locked(struct idem_executor *executor, struct idem_job *job
         idem_job_tell_locked(executor, job);
 }
 
+/* These say something about the op that no repeating will change. */
+static bool error_is_lasting(int error)
+{
+    return error == IDEM_ERR_INVALID || error == IDEM_ERR_UNSUPPORTED;
+}
+
 /* A verdict is kept while it is young enough; any other job ends with the error. */
 void idem_job_fail_locked(struct idem_executor *executor, struct idem_job *job, int error)
 {
     int64_t now_us = idem_monotonic_us();
     bool first = job->repeats == 0;
 
-    if (!job_is_verdict(job) ||
+    if (!job_is_verdict(job) || error_is_lasting(error) ||
         now_us - job->submitted_us >= executor->options.settle_us_max) {
         idem_job_finish_locked(executor, job, error);
         return;

@@ -38,13 +38,22 @@ int idem_executor_leave_store(struct idem_executor *executor)
     return left_behind ? IDEM_LEFT_BEHIND : 0;
 }
 
+/* True for errors that one op may have brought about: the others deserve a try without it. */
+bool idem_error_is_of_one_op(int error)
+{
+    return error == IDEM_ERR_NOMEM || error == IDEM_ERR_INVALID || error == IDEM_ERR_FULL ||
+           error == IDEM_ERR_UNSUPPORTED;
+}
+
 static void condition_failed(struct idem_executor *executor, int error, const char *sentence)
 {
     executor->failed_us = idem_monotonic_us();
     if (executor->condition == error)
         return;
     executor->condition = error;
-    idem_executor_trace(executor, error, "store unavailable: %s",
+    idem_executor_trace(executor, error, "%s: %s",
+                        idem_error_is_of_one_op(error) ? "store refused an operation"
+                                                       : "store unavailable",
                         sentence[0] ? sentence : idem_error_text(error));
 }
 
@@ -131,18 +140,8 @@ int idem_executor_close_store(struct idem_executor *executor)
     return idem_executor_leave_store(executor);
 }
 
-/* True for errors that one op may have brought about, so that the others deserve a try without it. */
-bool idem_error_is_of_one_op(int error)
-{
-    return error == IDEM_ERR_NOMEM || error == IDEM_ERR_INVALID || error == IDEM_ERR_FULL ||
-           error == IDEM_ERR_UNSUPPORTED;
-}
-
 int idem_executor_apply_failed(struct idem_executor *executor, int error, const char *sentence)
 {
-    (void)pthread_mutex_lock(&executor->lock);
-    executor->counters.failures++;
-    (void)pthread_mutex_unlock(&executor->lock);
     condition_failed(executor, error, sentence);
     if (idem_error_is_of_one_op(error))
         return 0;
@@ -157,7 +156,7 @@ int idem_executor_apply_failed(struct idem_executor *executor, int error, const 
     return idem_executor_close_store(executor);
 }
 
-/* "Again" is told when nothing has failed for a while: a store on the brink is not told twice a batch. */
+/* "Again" only after a while without a failure: a full store would be told of twice a batch. */
 void idem_executor_apply_worked(struct idem_executor *executor)
 {
     executor->applies_failed = 0;

@@ -19,8 +19,8 @@
  *      progress, unknown or failed, and if it takes it over the late verdict is `lost`.
  *
  * Repeating is safe although it is not known whether the verdict was applied the time before: the
- * same verdict again by the same owner is `ok` and changes nothing, and once another owner holds the
- * record it is `lost` (design 5.2).
+ * same verdict again by the same owner is `ok` and changes nothing, and once another owner holds
+ * the record it is `lost` (design 5.2).
  *
  * The table is hashed by id. Verdicts on one id stand in one bucket in the order of submission, and
  * share the instant of their next repeat, so that they leave and come back together, in that order.

@@ -27,7 +27,7 @@
 #define IDEM_CALM_US IDEM_SECOND_US    /* without a failure, before "available again" is told */
 #define IDEM_END_GRACE_US IDEM_SECOND_US /* for the thread to come back from the store */
 
-/* The outcome of functions of the thread that enter the store: the owner has given the thread up. */
+/* Outcome of the thread's functions that enter the store: the owner has given the thread up. */
 #define IDEM_LEFT_BEHIND 1
 
 struct idem_job_queue {

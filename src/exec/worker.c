@@ -79,7 +79,7 @@ static void queue_fail(struct idem_executor *executor, struct idem_job_queue *qu
     idem_executor_unlock(executor);
 }
 
-/* Moves jobs from the queue into the batch, except those that a kept verdict of their owner blocks. */
+/* Moves jobs from the queue into the batch, except those that a kept verdict blocks. */
 static void batch_fill(struct idem_executor *executor, struct idem_job_queue *queue, size_t limit)
 {
     struct idem_job_queue blocked = {0};
@@ -114,6 +114,7 @@ static void batch_put_back(struct idem_executor *executor, struct idem_job_queue
 static void batch_end(struct idem_executor *executor, int error)
 {
     (void)pthread_mutex_lock(&executor->lock);
+    executor->counters.batches++;
     for (size_t i = 0; i < executor->batch_count; i++) {
         if (error)
             idem_job_fail_locked(executor, executor->batch[i], error);
@@ -126,26 +127,29 @@ static void batch_end(struct idem_executor *executor, int error)
 }
 
 /* 0, the store's error, or IDEM_LEFT_BEHIND. */
-static int batch_apply(struct idem_executor *executor, struct idem_message *ret_message)
+static int ops_apply(struct idem_executor *executor, struct idem_op *const *ops, size_t count,
+                     struct idem_message *ret_message)
 {
     int error;
 
     ret_message->text[0] = '\0';
-    (void)pthread_mutex_lock(&executor->lock);
-    executor->counters.batches++;
-    (void)pthread_mutex_unlock(&executor->lock);
     idem_executor_enter_store(executor);
-    error = idem_store_apply(executor->store, executor->ops, executor->batch_count, ret_message);
+    error = idem_store_apply(executor->store, ops, count, ret_message);
     if (idem_executor_leave_store(executor))
         return IDEM_LEFT_BEHIND;
-    for (size_t i = 0; error && i < executor->batch_count; i++)
-        idem_op_deinit(executor->ops[i]);
+    if (!error)
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        idem_op_deinit(ops[i]);
+    (void)pthread_mutex_lock(&executor->lock);
+    executor->counters.failures++;
+    (void)pthread_mutex_unlock(&executor->lock);
     return error;
 }
 
 /*
- * Applies a queue, batch by batch. 0 when the store worked, even if it refused single ops; its error
- * when it did not, all jobs then being ended or kept; IDEM_LEFT_BEHIND.
+ * Applies a queue, batch by batch. 0 when the store worked, even if it refused single ops; its
+ * error when it did not, all jobs then being ended or kept; IDEM_LEFT_BEHIND.
  */
 static int queue_apply(struct idem_executor *executor, struct idem_job_queue *queue)
 {
@@ -159,7 +163,7 @@ static int queue_apply(struct idem_executor *executor, struct idem_job_queue *qu
         batch_fill(executor, queue, limit);
         if (executor->batch_count == 0)
             continue;
-        error = batch_apply(executor, &message);
+        error = ops_apply(executor, executor->ops, executor->batch_count, &message);
         if (error == IDEM_LEFT_BEHIND)
             return error;
         split = idem_error_is_of_one_op(error) && executor->batch_count > 1;
@@ -213,15 +217,14 @@ static void sweep_end(struct idem_executor *executor)
 /* Step 5. */
 static int sweep_apply(struct idem_executor *executor)
 {
-    struct idem_message message = {{0}};
+    struct idem_message message;
     struct idem_op *op = &executor->sweep;
     int error;
 
     *op = (struct idem_op){.kind = IDEM_OP_SWEEP, .in.sweep.limit = IDEM_SWEEP_LIMIT};
-    idem_executor_enter_store(executor);
-    error = idem_store_apply(executor->store, &op, 1, &message);
-    if (idem_executor_leave_store(executor))
-        return IDEM_LEFT_BEHIND;
+    error = ops_apply(executor, &op, 1, &message);
+    if (error == IDEM_LEFT_BEHIND)
+        return error;
     if (error) {
         executor->sweep_due_us = idem_monotonic_us() + executor->options.sweep_us;
         return idem_executor_apply_failed(executor, error, message.text);
