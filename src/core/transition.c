@@ -18,43 +18,50 @@
 #define ABSENT 0 /* the number that enum idem_state leaves unused */
 
 /*
- * The allowed moves: by op, then by the state as the op sees it (a lapsed lease is UNKNOWN), the set
- * of states that it may lead to. What is not named here never happens.
+ * The allowed moves: by op, then by the state as the op sees it (a lapsed lease is UNKNOWN), the
+ * set of states that it may lead to. What is not named here never happens.
  */
 static const uint8_t moves_allowed[IDEM_OP_AUDIT + 1][IDEM_STATE_COUNT] = {
-    [IDEM_OP_CLAIM] = {
-        [ABSENT] = MOVE(IDEM_STATE_PROCESSING),
-        [IDEM_STATE_FAILED] = MOVE(IDEM_STATE_PROCESSING),
-        [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_PROCESSING),
-    },
-    [IDEM_OP_RENEW] = {
-        [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_PROCESSING),
-    },
-    [IDEM_OP_COMPLETE] = {
-        [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_COMPLETED),
-        [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_COMPLETED),
-    },
-    [IDEM_OP_FAIL] = {
-        [ABSENT] = MOVE(IDEM_STATE_FAILED),
-        [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_FAILED),
-        [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_FAILED),
-    },
-    [IDEM_OP_ABANDON] = {
-        [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_UNKNOWN),
-        [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_UNKNOWN),
-    },
-    [IDEM_OP_RESOLVE] = {
-        [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_COMPLETED) | MOVE(IDEM_STATE_FAILED),
-        [IDEM_STATE_COMPLETED] = MOVE(IDEM_STATE_COMPLETED) | MOVE(IDEM_STATE_FAILED),
-        [IDEM_STATE_FAILED] = MOVE(IDEM_STATE_COMPLETED) | MOVE(IDEM_STATE_FAILED),
-        [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_COMPLETED) | MOVE(IDEM_STATE_FAILED),
-    },
-    [IDEM_OP_FORGET] = {
-        [IDEM_STATE_PROCESSING] = MOVE(ABSENT),
-        [IDEM_STATE_COMPLETED] = MOVE(ABSENT),
-        [IDEM_STATE_FAILED] = MOVE(ABSENT),
-        [IDEM_STATE_UNKNOWN] = MOVE(ABSENT),
-    },
+    [IDEM_OP_CLAIM] =
+        {
+            [ABSENT] = MOVE(IDEM_STATE_PROCESSING),
+            [IDEM_STATE_FAILED] = MOVE(IDEM_STATE_PROCESSING),
+            [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_PROCESSING),
+        },
+    [IDEM_OP_RENEW] =
+        {
+            [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_PROCESSING),
+        },
+    [IDEM_OP_COMPLETE] =
+        {
+            [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_COMPLETED),
+            [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_COMPLETED),
+        },
+    [IDEM_OP_FAIL] =
+        {
+            [ABSENT] = MOVE(IDEM_STATE_FAILED),
+            [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_FAILED),
+            [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_FAILED),
+        },
+    [IDEM_OP_ABANDON] =
+        {
+            [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_UNKNOWN),
+            [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_UNKNOWN),
+        },
+    [IDEM_OP_RESOLVE] =
+        {
+            [IDEM_STATE_PROCESSING] = MOVE(IDEM_STATE_COMPLETED) | MOVE(IDEM_STATE_FAILED),
+            [IDEM_STATE_COMPLETED] = MOVE(IDEM_STATE_COMPLETED) | MOVE(IDEM_STATE_FAILED),
+            [IDEM_STATE_FAILED] = MOVE(IDEM_STATE_COMPLETED) | MOVE(IDEM_STATE_FAILED),
+            [IDEM_STATE_UNKNOWN] = MOVE(IDEM_STATE_COMPLETED) | MOVE(IDEM_STATE_FAILED),
+        },
+    [IDEM_OP_FORGET] =
+        {
+            [IDEM_STATE_PROCESSING] = MOVE(ABSENT),
+            [IDEM_STATE_COMPLETED] = MOVE(ABSENT),
+            [IDEM_STATE_FAILED] = MOVE(ABSENT),
+            [IDEM_STATE_UNKNOWN] = MOVE(ABSENT),
+        },
 };
 
 bool idem_transition_allowed(enum idem_op_kind op, int from, int to)
@@ -70,9 +77,9 @@ bool idem_transition_allowed(enum idem_op_kind op, int from, int to)
 struct step {
     struct idem_op *op;
     int64_t now_us;
-    const struct idem_record *current;  /* what is physically there, or NULL */
-    const struct idem_record *live;     /* the same, or NULL once expired */
-    int state;                          /* of `live` at this moment, or ABSENT */
+    const struct idem_record *current; /* what is physically there, or NULL */
+    const struct idem_record *live;    /* the same, or NULL once expired */
+    int state;                         /* of `live` at this moment, or ABSENT */
     uint64_t fence_floor;
     bool room;
     struct idem_transition *ret;
@@ -261,8 +268,7 @@ static void renew(struct step *step)
     struct idem_record *record = &step->ret->record;
     int64_t until_us = add_saturated(step->now_us, in->lease_us);
 
-    if (step->state != IDEM_STATE_PROCESSING ||
-        !idem_owner_equal(&step->live->owner, &in->owner)) {
+    if (step->state != IDEM_STATE_PROCESSING || !idem_owner_equal(&step->live->owner, &in->owner)) {
         step->op->result = IDEM_RESULT_LOST;
         return;
     }

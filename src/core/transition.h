@@ -1,7 +1,7 @@
 /*
- * Transition: what one op does to one record. Pure; the single place where the rules of design 4 and
- * 5.2 are written in C. Stores that keep blobs (memory, LMDB) call it; Lua and SQL say the same in
- * their own language and are held to it by the contract suite.
+ * Transition: what one op does to one record. Pure; the single place where the rules of design 4
+ * and 5.2 are written in C. Stores that keep blobs (memory, LMDB) call it; Lua and SQL say the same
+ * in their own language and are held to it by the contract suite.
  *
  *   1. an expired record is absent (its fence is still respected)
  *   2. the fingerprint is compared before anything is told, the principal too unless FAILED
@@ -29,8 +29,8 @@ struct idem_transition {
  * for nothing. Digests in the op must be salted already. Sets op->result and op->out except
  * out.found, whose record the caller copies from `current` when the result is COMPLETED or FOUND.
  *
- * `fence_floor` is the highest fence of any record that was ever removed, so that fences grow across
- * deletion. `room` false refuses claims with FULL.
+ * `fence_floor` is the highest fence of any record that was ever removed, so that fences grow
+ * across deletion. `room` false refuses claims with FULL.
  */
 void idem_transition(struct idem_op *op, int64_t now_us, const struct idem_record *current,
                      uint64_t fence_floor, bool room, struct idem_transition *ret_transition);

@@ -5,8 +5,8 @@
 #ifndef IDEM_STORE_URL_H
 #define IDEM_STORE_URL_H
 
-#include <idem/error.h>
 #include <idem/bytes.h>
+#include <idem/error.h>
 
 #define IDEM_URL_OPTIONS_MAX 16
 

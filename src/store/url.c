@@ -1,0 +1,194 @@
+/*
+ * A URL is read in this order: the scheme up to the first ':', the place up to the first '?', then
+ * options split at '&', each at its first '='. Percent-escapes are decoded last, so that "%3f" is a
+ * question mark in a directory and never the start of options.
+ */
+#include "store/url.h"
+
+#include <idem/limits.h>
+
+#include "base/ascii.h"
+
+/* Where the decoded pieces go: url->memory, which is as large as any URL can need. */
+struct pieces {
+    char *next;
+    size_t left;
+    struct idem_message *message;
+};
+
+/* Decodes one character at text[*i], moving *i behind it; -1 when its escape is not one. */
+static int character_decode(const char *text, size_t size, size_t *i)
+{
+    int high, low;
+
+    if (text[*i] != '%')
+        return (unsigned char)text[(*i)++];
+    if (size - *i < 3)
+        return -1;
+    high = idem_hex_value((unsigned char)text[*i + 1]);
+    low = idem_hex_value((unsigned char)text[*i + 2]);
+    *i += 3;
+    /* A NUL would cut the text short for whoever opens the directory. */
+    return high < 0 || low < 0 || (high == 0 && low == 0) ? -1 : 16 * high + low;
+}
+
+/* Decodes text[0..size) into the pieces as a C string. */
+static int piece_add(struct pieces *pieces, const char *text, size_t size, const char **ret_piece)
+{
+    char *start = pieces->next;
+
+    for (size_t i = 0; i < size;) {
+        int c = character_decode(text, size, &i);
+
+        if (c < 0) {
+            idem_message_set(pieces->message,
+                             "the store URL has a '%%' that is not followed by two "
+                             "hex digits other than 00; write a plain percent sign as %%25");
+            return IDEM_ERR_INVALID;
+        }
+        if (pieces->left < 2) {
+            idem_message_set(pieces->message, "the store URL is longer than %d bytes",
+                             IDEM_URL_SIZE_MAX);
+            return IDEM_ERR_INVALID;
+        }
+        *pieces->next++ = (char)c;
+        pieces->left--;
+    }
+    *pieces->next++ = '\0';
+    pieces->left--;
+    *ret_piece = start;
+    return IDEM_OK;
+}
+
+/* The size of the scheme that `text` starts with, 0 when it starts with none. */
+static size_t scheme_size(const char *text)
+{
+    size_t size = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+");
+
+    return text[size] == ':' && !(text[0] >= '0' && text[0] <= '9') ? size : 0;
+}
+
+static int option_add(struct pieces *pieces, struct idem_url *url, const char *text, size_t size)
+{
+    const char *equals = memchr(text, '=', size);
+    struct idem_url_option *option = &url->options[url->option_count];
+    size_t name_size = equals ? (size_t)(equals - text) : size;
+    int error;
+
+    if (!equals || name_size == 0) {
+        idem_message_set(pieces->message,
+                         "the store URL's option \"%.*s\" has no value: write name=value",
+                         (int)size, text);
+        return IDEM_ERR_INVALID;
+    }
+    if (url->option_count == IDEM_URL_OPTIONS_MAX) {
+        idem_message_set(pieces->message, "the store URL has more than %d options",
+                         IDEM_URL_OPTIONS_MAX);
+        return IDEM_ERR_INVALID;
+    }
+    error = piece_add(pieces, text, name_size, &option->name);
+    if (!error)
+        error = piece_add(pieces, equals + 1, size - name_size - 1, &option->value);
+    if (error)
+        return error;
+    if (idem_url_option(url, option->name)) {
+        idem_message_set(pieces->message, "the store URL names the option \"%s\" twice",
+                         option->name);
+        return IDEM_ERR_INVALID;
+    }
+    url->option_count++;
+    return IDEM_OK;
+}
+
+static int options_add(struct pieces *pieces, struct idem_url *url, const char *text)
+{
+    while (*text) {
+        size_t size = strcspn(text, "&");
+        int error = option_add(pieces, url, text, size);
+
+        if (error)
+            return error;
+        text += size;
+        if (*text == '&')
+            text++;
+    }
+    return IDEM_OK;
+}
+
+int idem_url_parse(const char *text, struct idem_url *ret_url, struct idem_message *message)
+{
+    struct pieces pieces = {ret_url->memory, sizeof ret_url->memory, message};
+    size_t scheme = scheme_size(text);
+    const char *place = text + scheme + 1;
+    size_t place_size;
+    int error;
+
+    ret_url->option_count = 0;
+    if (strlen(text) >= IDEM_URL_SIZE_MAX) {
+        idem_message_set(message, "the store URL is longer than %d bytes", IDEM_URL_SIZE_MAX - 1);
+        return IDEM_ERR_INVALID;
+    }
+    if (scheme == 0) {
+        idem_message_set(message,
+                         "\"%s\" is not a store URL: write lmdb:DIRECTORY or memory:", text);
+        return IDEM_ERR_INVALID;
+    }
+    place_size = strcspn(place, "?");
+    error = piece_add(&pieces, text, scheme, &ret_url->scheme);
+    if (!error)
+        error = piece_add(&pieces, place, place_size, &ret_url->place);
+    if (!error && place[place_size] == '?')
+        error = options_add(&pieces, ret_url, place + place_size + 1);
+    return error;
+}
+
+const char *idem_url_option(const struct idem_url *url, const char *name)
+{
+    for (size_t i = 0; i < url->option_count; i++)
+        if (strcmp(url->options[i].name, name) == 0)
+            return url->options[i].value;
+    return NULL;
+}
+
+/* The power of two that a unit stands for, or -1. */
+static int unit_shift(const char *unit)
+{
+    if (unit[0] == '\0')
+        return 0;
+    if (unit[1] != '\0')
+        return -1;
+    switch (unit[0]) {
+    case 'k':
+    case 'K':
+        return 10;
+    case 'm':
+    case 'M':
+        return 20;
+    case 'g':
+    case 'G':
+        return 30;
+    default:
+        return -1;
+    }
+}
+
+int idem_size_parse(const char *text, uint64_t *ret_size)
+{
+    uint64_t size = 0;
+    size_t digits = strspn(text, "0123456789");
+    int shift = unit_shift(text + digits);
+
+    if (digits == 0 || shift < 0)
+        return IDEM_ERR_INVALID;
+    for (size_t i = 0; i < digits; i++) {
+        uint64_t digit = (uint64_t)(text[i] - '0');
+
+        if (size > (UINT64_MAX - digit) / 10)
+            return IDEM_ERR_INVALID;
+        size = 10 * size + digit;
+    }
+    if (size > UINT64_MAX >> shift)
+        return IDEM_ERR_INVALID;
+    *ret_size = size << shift;
+    return IDEM_OK;
+}
