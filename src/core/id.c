@@ -36,14 +36,14 @@ void idem_id_format(const struct idem_id *id, char ret_text[IDEM_ID_TEXT_SIZE])
         ret_text[2 * i] = digits[id->bytes[i] >> 4];
         ret_text[2 * i + 1] = digits[id->bytes[i] & 15];
     }
-    ret_text[2 * IDEM_ID_SIZE] = '\0';
+    ret_text[IDEM_ID_TEXT_SIZE - 1] = '\0';
 }
 
 int idem_id_parse(struct idem_bytes text, struct idem_id *ret_id)
 {
     struct idem_id id;
 
-    if (text.size != 2 * IDEM_ID_SIZE)
+    if (text.size != IDEM_ID_TEXT_SIZE - 1)
         return IDEM_ERR_INVALID;
     for (size_t i = 0; i < IDEM_ID_SIZE; i++) {
         int high = idem_hex_value(text.data[2 * i]);
