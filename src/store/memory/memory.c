@@ -21,8 +21,7 @@
 #define SIZE_DEFAULT       (UINT64_C(1) << 30)
 #define SIZE_MIN           (UINT64_C(64) << 10)
 #define RESERVE_SHARE      16
-#define SWEEP_STEPS_FACTOR 64 /* slots looked at by one sweep, for each record that it may remove \
-                               */
+#define SWEEP_STEPS_FACTOR 64 /* slots that a sweep looks at for each that it may remove */
 
 struct entry {
     struct entry *next;
