@@ -1,0 +1,415 @@
+/* Gateway, state: the state directory, its lock, the worker's user and the store's directory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <idem/store.h>
+
+#include "gateway.h"
+#include "place.h"
+
+/* --- planning ------------------------------------------------------------------------------ */
+
+/* An absolute path without asking whether it exists; `.` and `..` stay as they are. */
+static int path_absolute(const char *path, char ret_path[PATH_MAX], struct idem_message *message)
+{
+    char here[PATH_MAX] = "";
+    size_t size;
+    int written;
+
+    if (path[0] != '/' && getcwd(here, sizeof here) == NULL) {
+        idem_message_set(message, "the current directory is gone: %s", strerror(errno));
+        return IDEM_ERR_IO;
+    }
+    written = snprintf(ret_path, PATH_MAX, "%s%s%s", here, path[0] != '/' ? "/" : "", path);
+    if (written < 0 || written >= PATH_MAX - 64) {
+        idem_message_set(message, "the path is too long: %.200s", path);
+        return IDEM_ERR_INVALID;
+    }
+    for (size = (size_t)written; size > 1 && ret_path[size - 1] == '/'; size--) {
+        ret_path[size - 1] = '\0';
+    }
+    return IDEM_OK;
+}
+
+/* Root needs somebody else to be: a worker parses what strangers send. */
+static int user_plan(struct idem_gateway *gateway, struct idem_message *message)
+{
+    static const char *const usual[] = {"www-data", "nginx", "nobody"};
+    const struct passwd *entry = NULL;
+    const struct group *group;
+
+    gateway->as_root = geteuid() == 0;
+    if (!gateway->as_root) {
+        if (gateway->user != NULL) {
+            idem_message_set(message, "--user needs root; without it nginx runs as you");
+            return IDEM_ERR_INVALID;
+        }
+        return IDEM_OK;
+    }
+    if (gateway->user != NULL) {
+        entry = getpwnam(gateway->user);
+    }
+    for (size_t i = 0; gateway->user == NULL && entry == NULL && i < 3; i++) {
+        entry = getpwnam(usual[i]);
+    }
+    if (entry == NULL) {
+        idem_message_set(message,
+                         "there is no user %s for nginx's workers; name one with --user NAME",
+                         gateway->user != NULL ? gateway->user : "www-data, nginx or nobody");
+        return IDEM_ERR_INVALID;
+    }
+    gateway->worker_uid = entry->pw_uid;
+    gateway->worker_gid = entry->pw_gid;
+    snprintf(gateway->worker_user, sizeof gateway->worker_user, "%s", entry->pw_name);
+    group = getgrgid(gateway->worker_gid);
+    if (group == NULL) {
+        idem_message_set(message, "the user %s has no group", gateway->worker_user);
+        return IDEM_ERR_INVALID;
+    }
+    snprintf(gateway->worker_group, sizeof gateway->worker_group, "%s", group->gr_name);
+    return IDEM_OK;
+}
+
+/* A relative directory would mean another place to nginx, which runs in the state directory. */
+static int store_absolute(struct idem_gateway *gateway, const char *url,
+                          struct idem_message *message)
+{
+    size_t scheme = strcspn(url, ":");
+    char here[PATH_MAX] = "";
+    int written;
+
+    if (url[scheme] == ':' && gateway->store_directory[0] != '\0' && url[scheme + 1] != '/' &&
+        getcwd(here, sizeof here) == NULL) {
+        idem_message_set(message, "the current directory is gone: %s", strerror(errno));
+        return IDEM_ERR_IO;
+    }
+    if (here[0] == '\0') {
+        written = snprintf(gateway->store_url, sizeof gateway->store_url, "%s", url);
+    } else {
+        written = snprintf(gateway->store_url, sizeof gateway->store_url, "%.*s:%s/%s", (int)scheme,
+                           url, here, url + scheme + 1);
+    }
+    if (written < 0 || (size_t)written >= sizeof gateway->store_url) {
+        idem_message_set(message, "the store URL is over %d bytes", IDEM_URL_SIZE_MAX - 1);
+        return IDEM_ERR_INVALID;
+    }
+    return IDEM_OK;
+}
+
+static int store_plan(struct idem_gateway *gateway, struct idem_message *message)
+{
+    const char *named = gateway->store != NULL ? gateway->store : getenv("IDEM_STORE");
+    char url[IDEM_URL_SIZE_MAX];
+    char *directory = NULL;
+    int error;
+
+    gateway->store_own = named == NULL || named[0] == '\0';
+    if (gateway->store_own) {
+        error = idem_place_store_url(gateway->state, url, message);
+    } else {
+        error = idem_place_store(named, url, message);
+    }
+    if (error == IDEM_OK) {
+        error = idem_store_url_check(url, &directory, message);
+    }
+    if (error == IDEM_OK && directory != NULL) {
+        error = path_absolute(directory, gateway->store_directory, message);
+    }
+    free(directory);
+    if (error == IDEM_OK) {
+        error = store_absolute(gateway, url, message);
+    }
+    if (error == IDEM_OK && strncmp(url, "memory:", 7) == 0 && gateway->workers > 1) {
+        idem_message_set(message, "memory: is private to one process, so it goes with --workers 1");
+        error = IDEM_ERR_INVALID;
+    }
+    return error;
+}
+
+int idem_gateway_plan(struct idem_gateway *gateway, struct idem_message *message)
+{
+    char state[PATH_MAX];
+    int error = IDEM_OK;
+
+    if (gateway->state_option != NULL) {
+        error = path_absolute(gateway->state_option, gateway->state, message);
+    } else {
+        error = idem_place_state(state, message);
+        error = error != IDEM_OK ? error : path_absolute(state, gateway->state, message);
+    }
+    if (error == IDEM_OK) {
+        error = user_plan(gateway, message);
+    }
+    return error != IDEM_OK ? error : store_plan(gateway, message);
+}
+
+/* --- directories --------------------------------------------------------------------------- */
+
+/* Makes the directory and those above it. The last one gets `mode`, the others 0755. */
+static int directory_make(const char *path, mode_t mode, struct idem_message *message)
+{
+    char part[PATH_MAX];
+    size_t size = strlen(path);
+
+    memcpy(part, path, size + 1);
+    for (size_t i = 1; i <= size; i++) {
+        if (part[i] != '/' && part[i] != '\0') {
+            continue;
+        }
+        part[i] = '\0';
+        if (mkdir(part, i == size ? mode : 0755) != 0 && errno != EEXIST) {
+            idem_message_set(message,
+                             "cannot make the directory %s: %s; choose another with "
+                             "--state DIR",
+                             part, strerror(errno));
+            return IDEM_ERR_IO;
+        }
+        part[i] = i == size ? '\0' : '/';
+    }
+    return IDEM_OK;
+}
+
+static int lock_take(const struct idem_gateway *gateway, int *ret_lock,
+                     struct idem_message *message)
+{
+    char path[PATH_MAX + 64];
+    char holder[32] = "";
+    int lock;
+
+    snprintf(path, sizeof path, "%s/%s", gateway->state, IDEM_GATEWAY_LOCK);
+    lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    if (lock < 0) {
+        idem_message_set(message,
+                         "cannot write in the state directory %s: %s; choose another with "
+                         "--state DIR",
+                         gateway->state, strerror(errno));
+        return IDEM_ERR_IO;
+    }
+    if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+        ssize_t size = read(lock, holder, sizeof holder - 1);
+
+        holder[size > 0 ? size : 0] = '\0';
+        holder[strcspn(holder, "\n")] = '\0';
+        idem_message_set(message,
+                         "a gateway runs on the state directory %s already (process %s); "
+                         "give this one another with --state DIR",
+                         gateway->state, holder[0] != '\0' ? holder : "unknown");
+        close(lock);
+        return IDEM_ERR_BUSY;
+    }
+    *ret_lock = lock;
+    return IDEM_OK;
+}
+
+int idem_gateway_state(const struct idem_gateway *gateway, int *ret_lock,
+                       struct idem_message *message)
+{
+    char path[PATH_MAX + 64];
+    int lock = -1;
+    /* Root's workers are somebody else and must pass through to the store and the bodies. */
+    int error = directory_make(gateway->state, gateway->as_root ? 0711 : 0700, message);
+
+    if (error == IDEM_OK) {
+        error = lock_take(gateway, &lock, message);
+    }
+    if (error != IDEM_OK) {
+        return error;
+    }
+    if (ftruncate(lock, 0) != 0 || dprintf(lock, "%ld\n", (long)getpid()) < 0) {
+        idem_message_set(message, "cannot write in the state directory %s: %s", gateway->state,
+                         strerror(errno));
+        close(lock);
+        return IDEM_ERR_IO;
+    }
+    snprintf(path, sizeof path, "%s/tmp", gateway->state);
+    error = directory_make(path, gateway->as_root ? 0711 : 0700, message);
+    /* A socket that a killed nginx left behind would keep the next one from binding. */
+    snprintf(path, sizeof path, "%s/%s", gateway->state, IDEM_GATEWAY_SOCKET);
+    if (error == IDEM_OK && unlink(path) != 0 && errno != ENOENT) {
+        idem_message_set(message, "cannot remove %s: %s", path, strerror(errno));
+        error = IDEM_ERR_IO;
+    }
+    if (error != IDEM_OK) {
+        close(lock);
+        return error;
+    }
+    *ret_lock = lock;
+    return IDEM_OK;
+}
+
+int idem_gateway_write_conf(const struct idem_gateway *gateway, struct idem_message *message)
+{
+    char path[PATH_MAX + 64];
+    char fresh[PATH_MAX + 64];
+    FILE *out;
+    int file;
+    bool good;
+
+    snprintf(path, sizeof path, "%s/%s", gateway->state, IDEM_GATEWAY_CONF);
+    snprintf(fresh, sizeof fresh, "%s/%s.new", gateway->state, IDEM_GATEWAY_CONF);
+    /* Only for the owner: --set may carry a credential for the upstream. */
+    file = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    out = file >= 0 ? fdopen(file, "w") : NULL;
+    if (out == NULL) {
+        idem_message_set(message, "cannot write %s: %s", fresh, strerror(errno));
+        if (file >= 0) {
+            close(file);
+        }
+        return IDEM_ERR_IO;
+    }
+    idem_gateway_conf(gateway, out);
+    good = !ferror(out);
+    good = fclose(out) == 0 && good;
+    if (!good || rename(fresh, path) != 0) {
+        idem_message_set(message, "cannot write %s: %s", path, strerror(errno));
+        return IDEM_ERR_IO;
+    }
+    return IDEM_OK;
+}
+
+/* --- the store ----------------------------------------------------------------------------- */
+
+/*
+ * Gives the store's directory and its files to the worker's user. Only as root, and only while the
+ * directory is root's: in one that belongs to somebody else, a name may be a trap.
+ */
+static int directory_give(const struct idem_gateway *gateway, struct idem_message *message)
+{
+    static const char *const files[] = {"data.mdb", "lock.mdb"};
+    int directory = open(gateway->store_directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat facts;
+    int error = IDEM_OK;
+
+    if (directory < 0 || fstat(directory, &facts) != 0) {
+        idem_message_set(message, "the store's directory %s: %s", gateway->store_directory,
+                         strerror(errno));
+        error = IDEM_ERR_IO;
+    } else if (facts.st_uid == 0 && gateway->worker_uid != 0) {
+        for (size_t i = 0; i < sizeof files / sizeof files[0] && error == IDEM_OK; i++) {
+            if (fchownat(directory, files[i], gateway->worker_uid, gateway->worker_gid,
+                         AT_SYMLINK_NOFOLLOW) != 0 &&
+                errno != ENOENT) {
+                error = IDEM_ERR_IO;
+            }
+        }
+        if (error != IDEM_OK || fchown(directory, gateway->worker_uid, gateway->worker_gid) != 0) {
+            idem_message_set(message, "cannot give %s to %s: %s", gateway->store_directory,
+                             gateway->worker_user, strerror(errno));
+            error = IDEM_ERR_IO;
+        }
+    }
+    if (directory >= 0) {
+        close(directory);
+    }
+    return error;
+}
+
+static int directory_prepare(const struct idem_gateway *gateway, struct idem_message *message)
+{
+    struct stat facts;
+    bool fresh = stat(gateway->store_directory, &facts) != 0 && errno == ENOENT;
+    int error = directory_make(gateway->store_directory, 0700, message);
+
+    /* A directory that the user named and that was there keeps its owner; what we made, we give. */
+    if (error == IDEM_OK && gateway->as_root && (fresh || gateway->store_own)) {
+        error = directory_give(gateway, message);
+    }
+    return error;
+}
+
+/* In the child: becomes the worker's user, opens the store, says what came of it, ends. */
+static void store_try(const struct idem_gateway *gateway, int report)
+{
+    struct idem_message message = {{0}};
+    struct idem_store *store = NULL;
+    char user[IDEM_USER_TEXT_SIZE];
+    int error = IDEM_OK;
+    ssize_t written;
+
+    if (gateway->as_root &&
+        (initgroups(gateway->worker_user, gateway->worker_gid) != 0 ||
+         setgid(gateway->worker_gid) != 0 || setuid(gateway->worker_uid) != 0)) {
+        idem_message_set(&message, "cannot become %s: %s", gateway->worker_user, strerror(errno));
+        error = IDEM_ERR_UNAVAILABLE;
+    } else if (gateway->store_directory[0] != '\0' &&
+               access(gateway->store_directory, R_OK | W_OK | X_OK) != 0) {
+        idem_message_set(&message,
+                         "user %s may not write in the store's directory %s (%s); change "
+                         "its owner, or choose another user%s",
+                         idem_place_user(geteuid(), user), gateway->store_directory,
+                         strerror(errno), gateway->as_root ? " with --user NAME" : "");
+        error = IDEM_ERR_UNAVAILABLE;
+    } else {
+        error = idem_store_open(gateway->store_url, NULL, &store, &message);
+        idem_store_close(store);
+    }
+    if (error != IDEM_OK && message.text[0] == '\0') {
+        idem_message_set(&message, "%s", idem_error_text(error));
+    }
+    written = write(report, message.text, error != IDEM_OK ? strlen(message.text) : 0);
+    (void)written; /* nobody is left to tell; the exit status says it too */
+    _exit(error == IDEM_OK ? 0 : 1);
+}
+
+static int store_try_wait(pid_t child, int report, struct idem_message *message)
+{
+    size_t size = 0;
+    ssize_t got;
+    int status;
+
+    while ((got = read(report, message->text + size, sizeof message->text - 1 - size)) > 0 ||
+           (got < 0 && errno == EINTR)) {
+        size += got > 0 ? (size_t)got : 0;
+    }
+    message->text[size] = '\0';
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return IDEM_OK;
+    }
+    if (size == 0) {
+        idem_message_set(message, "trying the store ended without a word");
+    }
+    return IDEM_ERR_UNAVAILABLE;
+}
+
+int idem_gateway_store(const struct idem_gateway *gateway, struct idem_message *message)
+{
+    int report[2];
+    pid_t child;
+    int error = IDEM_OK;
+
+    if (gateway->store_directory[0] != '\0') {
+        error = directory_prepare(gateway, message);
+    }
+    if (error != IDEM_OK) {
+        return error;
+    }
+    if (pipe2(report, O_CLOEXEC) != 0) {
+        idem_message_set(message, "no pipe: %s", strerror(errno));
+        return IDEM_ERR_IO;
+    }
+    fflush(NULL); /* or the child would write what is waiting once more */
+    child = fork();
+    if (child == 0) {
+        close(report[0]);
+        store_try(gateway, report[1]);
+    }
+    close(report[1]);
+    if (child < 0) {
+        idem_message_set(message, "no process: %s", strerror(errno));
+        error = IDEM_ERR_IO;
+    } else {
+        error = store_try_wait(child, report[0], message);
+    }
+    close(report[0]);
+    return error;
+}

@@ -1,0 +1,38 @@
+/*
+ * Place: where idem keeps its things, and how a command opens a store that is already there.
+ */
+#ifndef IDEM_CLI_PLACE_H
+#define IDEM_CLI_PLACE_H
+
+#include <limits.h>
+
+#include <idem/store.h>
+
+/*
+ * The default state directory: /var/lib/idem for root, else $XDG_STATE_HOME/idem (XDG Base
+ * Directory Specification: an absolute path, or it counts as unset), else ~/.local/state/idem.
+ */
+IDEM_MUST_CHECK int idem_place_state(char ret_path[PATH_MAX], struct idem_message *message);
+
+/* "lmdb:DIRECTORY/store", with what has a meaning in a URL escaped. */
+IDEM_MUST_CHECK int idem_place_store_url(const char *state, char ret_url[IDEM_URL_SIZE_MAX],
+                                         struct idem_message *message);
+
+/* What --store names, else $IDEM_STORE, else the store in the default state directory. */
+IDEM_MUST_CHECK int idem_place_store(const char *option, char ret_url[IDEM_URL_SIZE_MAX],
+                                     struct idem_message *message);
+
+/*
+ * Opens a store that exists; never makes one, unless `create`. Root becomes the owner of an
+ * embedded store while it opens it, so that no file in it ends up belonging to root.
+ *
+ * IDEM_ERR_* with a sentence that says what to do.
+ */
+IDEM_MUST_CHECK int idem_place_open(const char *url, bool create, struct idem_store **ret_store,
+                                    struct idem_message *message);
+
+/* The name of a user for a sentence: "www-data", or "uid 123" for one without a name. */
+#define IDEM_USER_TEXT_SIZE 64
+const char *idem_place_user(unsigned uid, char ret_text[IDEM_USER_TEXT_SIZE]);
+
+#endif

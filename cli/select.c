@@ -1,0 +1,264 @@
+/* Select: see select.h. */
+#include "select.h"
+
+#include <stdio.h>
+
+/* Records in one page. Small: each may carry an answer of IDEM_BODY_SIZE_MAX. */
+#define PAGE_RECORDS 64
+
+int idem_select_apply(struct idem_store *store, struct idem_op *op, struct idem_message *message)
+{
+    struct idem_op *const ops[] = {op};
+
+    message->text[0] = '\0';
+    int error = idem_store_apply(store, ops, 1, message);
+
+    if (error != IDEM_OK && message->text[0] == '\0') {
+        idem_message_set(message, "the store failed: %s", idem_error_text(error));
+    }
+    return error;
+}
+
+static bool word_is(const char *word, size_t size, const char *known)
+{
+    return known != NULL && strlen(known) == size && memcmp(known, word, size) == 0;
+}
+
+static int states_parse(const char *text, uint32_t *ret_states, struct idem_message *message)
+{
+    uint32_t states = 0;
+
+    while (text != NULL && *text != '\0') {
+        size_t size = strcspn(text, ",");
+        int state = 1;
+
+        while (state < IDEM_STATE_COUNT &&
+               !word_is(text, size, idem_state_text((enum idem_state)state))) {
+            state++;
+        }
+        if (state == IDEM_STATE_COUNT) {
+            idem_message_set(message,
+                             "\"%.*s\" is no state; they are processing, completed, failed "
+                             "and unknown",
+                             (int)(size < 40 ? size : 40), text);
+            return IDEM_ERR_INVALID;
+        }
+        states |= UINT32_C(1) << state;
+        text += size + (text[size] == ',');
+    }
+    *ret_states = states;
+    return IDEM_OK;
+}
+
+static int kind_parse(const char *text, enum idem_kind *ret_kind, struct idem_message *message)
+{
+    for (int kind = IDEM_KIND_HTTP; kind < IDEM_KIND_SELFTEST; kind++) {
+        if (word_is(text, strlen(text), idem_kind_text((enum idem_kind)kind))) {
+            *ret_kind = (enum idem_kind)kind;
+            return IDEM_OK;
+        }
+    }
+    idem_message_set(message,
+                     "\"%.40s\" is no kind; they are http, message, lock, token, job and tx", text);
+    return IDEM_ERR_INVALID;
+}
+
+static int size_check(const char *name, const char *value, size_t max, struct idem_message *message)
+{
+    if (value != NULL && strlen(value) > max) {
+        idem_message_set(message, "the %s is over %zu bytes", name, max);
+        return IDEM_ERR_INVALID;
+    }
+    return IDEM_OK;
+}
+
+int idem_select_filter(const struct idem_select *select, struct idem_scan *ret_scan,
+                       struct idem_message *message)
+{
+    struct idem_scan scan = {.limit = PAGE_RECORDS};
+    int error = states_parse(select->states, &scan.states, message);
+
+    if (error == IDEM_OK && select->kind != NULL) {
+        error = kind_parse(select->kind, &scan.kind, message);
+    }
+    if (error == IDEM_OK) {
+        error = size_check("scope", select->scope, IDEM_SCOPE_SIZE_MAX, message);
+    }
+    if (error == IDEM_OK && select->after != NULL) {
+        error = idem_id_parse(idem_bytes_from_text(select->after), &scan.cursor);
+        if (error != IDEM_OK) {
+            idem_message_set(message, "--after takes a whole id of %d hex digits",
+                             2 * IDEM_ID_SIZE);
+        }
+        scan.has_cursor = true;
+    }
+    if (error != IDEM_OK) {
+        return error;
+    }
+    scan.has_scope = select->scope != NULL;
+    scan.scope = idem_bytes_from_text(select->scope);
+    scan.updated_since_us = select->since_us;
+    scan.updated_before_us = select->before_us;
+    *ret_scan = scan;
+    return IDEM_OK;
+}
+
+/* The greatest id below all that start with these digits; false when that is none (all zeroes). */
+static bool prefix_floor(const struct idem_id *first, struct idem_id *ret_below)
+{
+    *ret_below = *first;
+    for (size_t i = IDEM_ID_SIZE; i-- > 0;) {
+        if (ret_below->bytes[i]-- != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool prefix_fits(const char *digits, const struct idem_id *id)
+{
+    char text[IDEM_ID_TEXT_SIZE];
+
+    idem_id_format(id, text);
+    for (size_t i = 0; digits[i] != '\0'; i++) {
+        char digit = digits[i] >= 'A' && digits[i] <= 'F' ? (char)(digits[i] + 32) : digits[i];
+
+        if (digit != text[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A scan is in id order, so all ids that start alike stand side by side: two records decide. */
+static int prefix_find(struct idem_store *store, const char *digits, struct idem_id *ret_id,
+                       struct idem_message *message)
+{
+    struct idem_op scan = {.kind = IDEM_OP_SCAN, .in.scan.limit = 2};
+    char padded[IDEM_ID_TEXT_SIZE];
+    struct idem_id first;
+    int outcome;
+
+    memset(padded, '0', sizeof padded - 1);
+    padded[sizeof padded - 1] = '\0';
+    memcpy(padded, digits, strlen(digits));
+    outcome = idem_id_parse(idem_bytes_from_text(padded), &first);
+    if (outcome != IDEM_OK) {
+        idem_message_set(message, "\"%s\" is no id: it has other characters than hex digits",
+                         digits);
+        return outcome;
+    }
+    scan.in.scan.has_cursor = prefix_floor(&first, &scan.in.scan.cursor);
+    outcome = idem_select_apply(store, &scan, message);
+    if (outcome == IDEM_OK) {
+        if (scan.out.count == 0 || !prefix_fits(digits, &scan.out.page[0].record.id)) {
+            idem_message_set(message, "there is no record whose id starts with %s", digits);
+            outcome = IDEM_SELECT_ABSENT;
+        } else if (scan.out.count > 1 && prefix_fits(digits, &scan.out.page[1].record.id)) {
+            idem_message_set(message, "several ids start with %s; give more digits", digits);
+            outcome = IDEM_SELECT_AMBIGUOUS;
+        } else {
+            *ret_id = scan.out.page[0].record.id;
+        }
+    }
+    idem_op_deinit(&scan);
+    return outcome;
+}
+
+int idem_select_id(struct idem_store *store, const struct idem_select *select, const char *text,
+                   struct idem_id *ret_id, struct idem_message *message)
+{
+    enum idem_kind kind = IDEM_KIND_HTTP;
+    int error;
+
+    if (text == NULL) {
+        error = select->kind != NULL ? kind_parse(select->kind, &kind, message) : IDEM_OK;
+        if (error == IDEM_OK) {
+            error = size_check("key", select->key, IDEM_KEY_SIZE_MAX, message);
+        }
+        if (error == IDEM_OK) {
+            error = size_check("scope", select->scope, IDEM_SCOPE_SIZE_MAX, message);
+        }
+        if (error == IDEM_OK) {
+            *ret_id = idem_id_make(kind, idem_bytes_from_text(select->scope),
+                                   idem_bytes_from_text(select->key));
+        }
+        return error;
+    }
+    if (strlen(text) == 2 * IDEM_ID_SIZE) {
+        error = idem_id_parse(idem_bytes_from_text(text), ret_id);
+        if (error != IDEM_OK) {
+            idem_message_set(message, "\"%s\" is no id: it has other characters than hex digits",
+                             text);
+        }
+        return error;
+    }
+    if (strlen(text) < IDEM_PREFIX_DIGITS_MIN || strlen(text) > 2 * IDEM_ID_SIZE) {
+        idem_message_set(message, "\"%.80s\" is no id: give %d to %d hex digits, or --key K", text,
+                         IDEM_PREFIX_DIGITS_MIN, 2 * IDEM_ID_SIZE);
+        return IDEM_ERR_INVALID;
+    }
+    return prefix_find(store, text, ret_id, message);
+}
+
+int idem_select_record(struct idem_store *store, const struct idem_id *id, struct idem_op *ret_get,
+                       struct idem_message *message)
+{
+    char text[IDEM_ID_TEXT_SIZE];
+    int error;
+
+    *ret_get = (struct idem_op){.kind = IDEM_OP_GET, .id = *id};
+    error = idem_select_apply(store, ret_get, message);
+    if (error != IDEM_OK) {
+        return error;
+    }
+    idem_id_format(id, text);
+    if (ret_get->result == IDEM_RESULT_FOUND) {
+        return IDEM_OK;
+    }
+    if (ret_get->result == IDEM_RESULT_CORRUPT) {
+        idem_message_set(message,
+                         "the record %s is damaged; `idem forget %s --force` removes it, and "
+                         "the next request with its key then executes",
+                         text, text);
+        return IDEM_SELECT_DAMAGED;
+    }
+    idem_message_set(message, "there is no record %s; it may have expired, or have another scope",
+                     text);
+    return IDEM_SELECT_ABSENT;
+}
+
+int idem_select_visit(struct idem_store *store, const struct idem_scan *scan, int64_t max,
+                      int (*visit)(void *context, const struct idem_record *record), void *context,
+                      bool *ret_more, struct idem_message *message)
+{
+    struct idem_op op = {.kind = IDEM_OP_SCAN, .in.scan = *scan};
+    int64_t visited = 0;
+    bool more = true;
+    int outcome = IDEM_OK;
+
+    while (more && outcome == IDEM_OK) {
+        outcome = idem_select_apply(store, &op, message);
+        if (outcome != IDEM_OK) {
+            break;
+        }
+        more = op.out.more;
+        for (size_t i = 0; i < op.out.count && outcome == IDEM_OK; i++) {
+            if (visited == max) {
+                more = true;
+                outcome = IDEM_VISIT_STOP;
+                break;
+            }
+            outcome = visit(context, &op.out.page[i].record);
+            op.in.scan.cursor = op.out.page[i].record.id;
+            op.in.scan.has_cursor = true;
+            visited++;
+        }
+        /* A page without records cannot move the cursor: going on would never end. */
+        more = more && (op.out.count > 0 || outcome == IDEM_VISIT_STOP);
+        idem_op_deinit(&op);
+    }
+    idem_op_deinit(&op);
+    *ret_more = more;
+    return outcome < 0 ? outcome : IDEM_OK;
+}

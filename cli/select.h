@@ -1,0 +1,63 @@
+/*
+ * Select: which records a command is about: one, by id or by key, or many, by filter.
+ */
+#ifndef IDEM_CLI_SELECT_H
+#define IDEM_CLI_SELECT_H
+
+#include <idem/store.h>
+
+/* What the options said. NULL and 0 mean: not given. */
+struct idem_select {
+    const char *key, *scope, *kind;
+    const char *states; /* "unknown,processing" */
+    const char *after;  /* an id: only greater ones */
+    int64_t since_us, before_us;
+};
+
+#define IDEM_PREFIX_DIGITS_MIN 6 /* hex digits that may stand for an id */
+
+/* Checks words and sizes and makes the filter of a scan. IDEM_ERR_INVALID with a sentence. */
+IDEM_MUST_CHECK int idem_select_filter(const struct idem_select *select, struct idem_scan *ret_scan,
+                                       struct idem_message *message);
+
+/* Outcomes of idem_select_id and idem_select_record besides IDEM_OK. */
+enum idem_select_outcome {
+    IDEM_SELECT_ABSENT = 1,    /* no such record */
+    IDEM_SELECT_AMBIGUOUS = 2, /* the first digits fit several */
+    IDEM_SELECT_DAMAGED = 3,   /* the record's bytes are damaged */
+};
+
+/*
+ * The id that was meant: 64 hex digits, at least IDEM_PREFIX_DIGITS_MIN of them when no other
+ * record starts so (`text`), or the id of select's kind (http unless given), scope and key (`text`
+ * NULL). Any outcome but IDEM_OK comes with a sentence.
+ */
+IDEM_MUST_CHECK int idem_select_id(struct idem_store *store, const struct idem_select *select,
+                                   const char *text, struct idem_id *ret_id,
+                                   struct idem_message *message);
+
+/*
+ * Reads the record of an id by ret_get, a `get` that the caller releases with idem_op_deinit on
+ * every return.
+ */
+IDEM_MUST_CHECK int idem_select_record(struct idem_store *store, const struct idem_id *id,
+                                       struct idem_op *ret_get, struct idem_message *message);
+
+/* What the visitor returns besides IDEM_OK and an error. */
+#define IDEM_VISIT_STOP 1
+
+/*
+ * Calls the visitor for each record that the scan finds, page by page, `max` at most. The record
+ * lives for the call. Stops at an error, which is passed up, and at IDEM_VISIT_STOP. *ret_more is
+ * true when records were left unvisited.
+ */
+IDEM_MUST_CHECK int idem_select_visit(struct idem_store *store, const struct idem_scan *scan,
+                                      int64_t max,
+                                      int (*visit)(void *context, const struct idem_record *record),
+                                      void *context, bool *ret_more, struct idem_message *message);
+
+/* idem_store_apply for one op. */
+IDEM_MUST_CHECK int idem_select_apply(struct idem_store *store, struct idem_op *op,
+                                      struct idem_message *message);
+
+#endif
