@@ -53,9 +53,9 @@ struct idem_job {
 };
 
 struct idem_executor_options {
-    size_t claims_max;     /* waiting claims (and gets); 0 = IDEM_QUEUE_MAX */
-    int64_t settle_us_max; /* how long a verdict is repeated; 0 = one hour */
-    int64_t sweep_us;      /* pause between sweeps; 0 = one second, negative = never */
+    size_t claims_max;              /* waiting claims (and gets); 0 = IDEM_QUEUE_MAX */
+    int64_t settle_us_max;          /* how long a verdict is repeated; 0 = one hour */
+    int64_t sweep_us;               /* pause between sweeps; 0 = one second, negative = never */
     const struct idem_clock *clock; /* the store's; NULL = the host's. Must outlive the store. */
     /*
      * One callback for everything worth telling, from the executor's thread; it must not block.

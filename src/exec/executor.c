@@ -318,8 +318,7 @@ static void executor_drain(struct idem_executor *executor, int64_t until_us)
     while (more) {
         (void)idem_executor_collect(executor);
         (void)pthread_mutex_lock(&executor->lock);
-        while (!executor->news_first && executor->unfinished > 0 &&
-               idem_monotonic_us() < until_us)
+        while (!executor->news_first && executor->unfinished > 0 && idem_monotonic_us() < until_us)
             idem_condition_wait(&executor->told, &executor->lock, until_us);
         more = executor->unfinished > 0 && idem_monotonic_us() < until_us;
         (void)pthread_mutex_unlock(&executor->lock);

@@ -16,16 +16,25 @@
 
 #include <idem/executor.h>
 
-#define IDEM_SWEEP_LIMIT 100 /* records in one sweep: what a waiting job may be delayed by */
-#define IDEM_SETTLE_BUCKETS 256
+/* Records in one sweep: what a waiting job may be delayed by. */
+#define IDEM_SWEEP_LIMIT 100
+
+#define IDEM_SETTLE_BUCKETS      256
 #define IDEM_SETTLE_PAUSE_US_MIN INT64_C(10000)
 #define IDEM_SETTLE_PAUSE_US_MAX IDEM_SECOND_US
-#define IDEM_SETTLE_US_DEFAULT (INT64_C(3600) * IDEM_SECOND_US)
+#define IDEM_SETTLE_US_DEFAULT   (INT64_C(3600) * IDEM_SECOND_US)
+
 #define IDEM_OPEN_PAUSE_US_MIN INT64_C(100000)
 #define IDEM_OPEN_PAUSE_US_MAX (2 * IDEM_SECOND_US)
-#define IDEM_APPLY_FAILURES_MAX 3      /* in a row: the store is closed and opened afresh */
-#define IDEM_CALM_US IDEM_SECOND_US    /* without a failure, before "available again" is told */
-#define IDEM_END_GRACE_US IDEM_SECOND_US /* for the thread to come back from the store */
+
+/* So many applies fail in a row, and the store is closed and opened afresh. */
+#define IDEM_APPLY_FAILURES_MAX 3
+
+/* So long without a failure, and "available again" is told. */
+#define IDEM_CALM_US IDEM_SECOND_US
+
+/* So long _free waits for the thread to come back from the store. */
+#define IDEM_END_GRACE_US IDEM_SECOND_US
 
 /* Outcome of the thread's functions that enter the store: the owner has given the thread up. */
 #define IDEM_LEFT_BEHIND 1
@@ -171,8 +180,7 @@ void idem_settle_keep(struct idem_settle *settle, struct idem_job *job, int64_t 
                       int64_t settle_us_max);
 void idem_settle_hurry(struct idem_settle *settle);
 bool idem_settle_blocks(const struct idem_settle *settle, const struct idem_job *job);
-void idem_settle_take_due(struct idem_settle *settle, int64_t now_us,
-                          struct idem_job_queue *due);
+void idem_settle_take_due(struct idem_settle *settle, int64_t now_us, struct idem_job_queue *due);
 void idem_settle_take_id(struct idem_settle *settle, const struct idem_id *id,
                          struct idem_job_queue *due);
 

@@ -2,6 +2,8 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 #include <time.h>
 
 static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -14,7 +16,7 @@ static void trace_keep(void *context, int error, const char *text)
     pthread_mutex_lock(&trace_lock);
     if (trace_count < SCENE_TRACE_MAX) {
         traces[trace_count].error = error;
-        strncpy(traces[trace_count].text, text, sizeof traces[0].text - 1);
+        (void)snprintf(traces[trace_count].text, sizeof traces[0].text, "%s", text);
         trace_count++;
     }
     pthread_mutex_unlock(&trace_lock);
@@ -159,11 +161,10 @@ bool scene_rings(struct idem_executor *executor)
 
 void scene_await(bool (*holds)(void *context), void *context)
 {
-    const struct timespec pause = {.tv_nsec = 200000};
     time_t begun = time(NULL);
 
     while (!holds(context)) {
         assert_true(time(NULL) - begun < (time_t)(SCENE_WAIT_US / IDEM_SECOND_US));
-        (void)nanosleep(&pause, NULL);
+        (void)sched_yield();
     }
 }

@@ -10,7 +10,7 @@
 
 #include "faults.h"
 
-#define SCENE_WAIT_US (60 * IDEM_SECOND_US) /* only a broken test sees its end */
+#define SCENE_WAIT_US   (60 * IDEM_SECOND_US) /* only a broken test sees its end */
 #define SCENE_TRACE_MAX 64
 
 /* A job that counts what it was told. */
