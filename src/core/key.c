@@ -21,7 +21,7 @@ static int size_check(size_t size, size_t size_max)
     return size > size_max ? IDEM_KEY_TOO_LONG : IDEM_OK;
 }
 
-/* RFC 9651, 4.2, steps 4 to 8, for an Item: the bare item, its parameters, and nothing behind. */
+/* RFC 9651, 4.2, steps 5 to 8, for an Item: the bare item, its parameters, and nothing behind. */
 static int string_parse(struct idem_bytes value, size_t size_max, struct idem_key *ret_key)
 {
     struct idem_structured_string string;
