@@ -1,0 +1,548 @@
+
+/*
+ * Copyright (C) The idem authors
+ *
+ * Capture and hold: the upstream's own answer, before gzip and add_header, is
+ * copied and kept back until the store has recorded it.
+ *
+ *   1. header filter: the header is captured and not passed on
+ *   2. body filter: the body is copied and consumed, r->buffered keeps the
+ *      request open, NGX_AGAIN parks it
+ *   3. the exchange decides: the answer, a record's or a refusal
+ *   4. ngx_http_output_filter(r, NULL) comes through here once more, and this
+ *      time the header and everything held go out
+ *
+ * An answer over the maximum is copied up to there; what comes then stays in
+ * its own buffers, unconsumed, so that the upstream is not read any further.
+ */
+
+
+#include "ngx_http_idempotency_module.h"
+
+
+static ngx_int_t ngx_http_idempotency_header_filter(ngx_http_request_t *r);
+static ngx_int_t ngx_http_idempotency_body_filter(ngx_http_request_t *r,
+    ngx_chain_t *in);
+static ngx_int_t ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx);
+static void ngx_http_idempotency_head_failed(ngx_http_idempotency_ctx_t *ctx,
+    enum idem_evidence evidence);
+static ngx_int_t ngx_http_idempotency_capture_head(
+    ngx_http_idempotency_ctx_t *ctx);
+static ngx_int_t ngx_http_idempotency_collect(ngx_http_idempotency_ctx_t *ctx,
+    ngx_chain_t *in, ngx_uint_t *last);
+static ngx_int_t ngx_http_idempotency_copy(ngx_http_idempotency_ctx_t *ctx,
+    ngx_buf_t *b);
+static void ngx_http_idempotency_end(ngx_http_idempotency_ctx_t *ctx);
+static ngx_uint_t ngx_http_idempotency_cut_short(ngx_http_request_t *r,
+    ngx_chain_t *in);
+static ngx_int_t ngx_http_idempotency_output(ngx_http_idempotency_ctx_t *ctx);
+static ngx_int_t ngx_http_idempotency_output_captured(
+    ngx_http_idempotency_ctx_t *ctx);
+
+
+static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
+static ngx_http_output_body_filter_pt    ngx_http_next_body_filter;
+
+
+static ngx_int_t
+ngx_http_idempotency_header_filter(ngx_http_request_t *r)
+{
+    ngx_int_t                    rc;
+    ngx_http_idempotency_ctx_t  *ctx;
+
+    ctx = r == r->main ? ngx_http_idempotency_get_ctx(r) : NULL;
+
+    if (ctx == NULL || ctx->flowing) {
+        return ngx_http_next_header_filter(r);
+    }
+
+    if (ctx->held) {
+        /* a second header, of an error after the first: the first stands */
+        return NGX_OK;
+    }
+
+    if (ctx->exchange.state != IDEM_EXCHANGE_EXECUTING) {
+        ctx->flowing = 1;
+        return ngx_http_next_header_filter(r);
+    }
+
+    if (r->headers_out.status == NGX_HTTP_SWITCHING_PROTOCOLS) {
+        /* no answer that could be kept; whoever asks again is told "unknown" */
+        ctx->flowing = 1;
+        ngx_http_idempotency_abort(ctx);
+        return ngx_http_next_header_filter(r);
+    }
+
+    ctx->held = 1;
+    r->filter_need_in_memory = 1;
+    r->allow_ranges = 0;
+
+    ctx->filtering = 1;
+    rc = ngx_http_idempotency_head(ctx);
+    ctx->filtering = 0;
+
+    return rc;
+}
+
+
+/* whose answer it is: the upstream's, nginx's own after it failed, a handler's */
+
+static ngx_int_t
+ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx)
+{
+    struct idem_event     event;
+    ngx_http_request_t   *r;
+    ngx_http_upstream_t  *u;
+
+    r = ctx->request;
+    u = r->upstream;
+
+    ngx_memzero(&event, sizeof(struct idem_event));
+    event.kind = IDEM_EVENT_ANSWER_HEAD;
+    event.status = r->headers_out.status;
+    event.length = r->headers_out.content_length_n;
+
+    if (u) {
+
+        if (!ngx_http_idempotency_answered(r)) {
+            ngx_http_idempotency_head_failed(ctx,
+                                             ngx_http_idempotency_evidence(r));
+            return NGX_OK;
+        }
+
+        event.declared = ngx_http_idempotency_declared(r);
+
+        if (u->cleanup == NULL) {
+
+            /*
+             * The upstream answered, and nginx was told to show something
+             * else: recorded is what the client sees, the outcome is still
+             * the upstream's.
+             */
+
+            event.declared = idem_policy_outcome(ctx->exchange.policy,
+                                                 u->headers_in.status_n,
+                                                 event.declared);
+        }
+    }
+
+    switch (ngx_http_idempotency_capture_head(ctx)) {
+
+    case NGX_OK:
+        break;
+
+    case NGX_DECLINED:
+        /* does not fit a record: as if the body were too large */
+        event.length = INT64_MAX;
+        break;
+
+    default:
+        /* the request ends here, its cleanup gives the verdict */
+        return NGX_ERROR;
+    }
+
+    ngx_http_idempotency_step(ctx, &event);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idempotency_head_failed(ngx_http_idempotency_ctx_t *ctx,
+    enum idem_evidence evidence)
+{
+    struct idem_event  event;
+
+    ctx->failed = 1;
+
+    ngx_memzero(&event, sizeof(struct idem_event));
+    event.kind = IDEM_EVENT_UPSTREAM_FAILED;
+    event.evidence = evidence;
+    event.status = ctx->request->headers_out.status;
+
+    ngx_http_idempotency_step(ctx, &event);
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_capture_head(ngx_http_idempotency_ctx_t *ctx)
+{
+    ngx_str_t                       name;
+    ngx_table_elt_t                *h;
+    ngx_list_part_t                *part;
+    ngx_uint_t                      i;
+    ngx_http_request_t             *r;
+    ngx_http_idempotency_answer_t  *answer;
+
+    r = ctx->request;
+
+    answer = ngx_alloc(sizeof(ngx_http_idempotency_answer_t),
+                       r->connection->log);
+    if (answer == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(answer, sizeof(ngx_http_idempotency_answer_t));
+    answer->refs = 1;
+    ctx->answer = answer;
+
+    /* the upstream's word was for us; the client does not get it */
+
+    ngx_str_set(&name, "Idempotency-Outcome");
+
+    for (part = &r->headers_out.headers.part; part; part = part->next) {
+        h = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+            if (h[i].key.len == name.len
+                && ngx_strncasecmp(h[i].key.data, name.data, name.len) == 0)
+            {
+                h[i].hash = 0;
+            }
+        }
+    }
+
+    return ngx_http_idempotency_headers_capture(r, ctx->conf, answer);
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_int_t                    rc;
+    ngx_uint_t                   last;
+    ngx_http_idempotency_ctx_t  *ctx;
+
+    ctx = r == r->main ? ngx_http_idempotency_get_ctx(r) : NULL;
+
+    if (ctx == NULL || ctx->flowing || !ctx->held) {
+        return ngx_http_next_body_filter(r, in);
+    }
+
+    r->buffered |= NGX_HTTP_IDEMPOTENCY_BUFFERED;
+
+    ctx->filtering = 1;
+    rc = ngx_http_idempotency_collect(ctx, in, &last);
+
+    if (rc == NGX_OK && ctx->exchange.state == IDEM_EXCHANGE_EXECUTING) {
+
+        if (last) {
+            ngx_http_idempotency_end(ctx);
+
+        } else if (ngx_http_idempotency_cut_short(r, in)) {
+            ngx_http_idempotency_head_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
+        }
+    }
+
+    ctx->filtering = 0;
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->released) {
+        return ngx_http_idempotency_output(ctx);
+    }
+
+    return NGX_AGAIN;
+}
+
+
+/*
+ * Copies what is kept, consumes what nobody needs, and leaves alone what is to
+ * flow through later.
+ */
+
+static ngx_int_t
+ngx_http_idempotency_collect(ngx_http_idempotency_ctx_t *ctx, ngx_chain_t *in,
+    ngx_uint_t *last)
+{
+    ngx_buf_t           *b;
+    ngx_chain_t         *cl;
+    struct idem_event    event;
+
+    *last = 0;
+
+    for (cl = in; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ctx->exchange.overflow && !ctx->failed) {
+            return ngx_chain_add_copy(ctx->request->pool, &ctx->pending, cl);
+        }
+
+        if (b->last_buf) {
+            *last = 1;
+        }
+
+        if (ngx_buf_size(b) == 0) {
+            continue;
+        }
+
+        if (ctx->exchange.state == IDEM_EXCHANGE_EXECUTING) {
+
+            if (ngx_http_idempotency_copy(ctx, b) != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+            ngx_memzero(&event, sizeof(struct idem_event));
+            event.kind = IDEM_EVENT_ANSWER_BODY;
+            event.size = b->last - b->pos;
+
+            ngx_http_idempotency_step(ctx, &event);
+        }
+
+        b->pos = b->last;
+        b->file_pos = b->file_last;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_copy(ngx_http_idempotency_ctx_t *ctx, ngx_buf_t *b)
+{
+    size_t                          size, capacity;
+    off_t                           length;
+    u_char                         *body;
+    ngx_http_idempotency_answer_t  *answer;
+
+    if (!ngx_buf_in_memory(b)) {
+        ngx_log_error(NGX_LOG_ALERT, ctx->request->connection->log, 0,
+                      "idempotency: an answer's body is not in memory");
+        return NGX_ERROR;
+    }
+
+    answer = ctx->answer;
+    size = b->last - b->pos;
+
+    if (answer->body_size + size > answer->body_capacity) {
+
+        length = ctx->request->headers_out.content_length_n;
+
+        capacity = ngx_max(answer->body_size + size,
+                           answer->body_capacity * 2);
+
+        if (length > 0 && (size_t) length <= ctx->conf->body_max) {
+            capacity = ngx_max(capacity, (size_t) length);
+        }
+
+        body = ngx_alloc(capacity, ctx->request->connection->log);
+        if (body == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (answer->body) {
+            ngx_memcpy(body, answer->body, answer->body_size);
+            ngx_free(answer->body);
+        }
+
+        answer->body = body;
+        answer->body_capacity = capacity;
+    }
+
+    ngx_memcpy(answer->body + answer->body_size, b->pos, size);
+    answer->body_size += size;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idempotency_end(ngx_http_idempotency_ctx_t *ctx)
+{
+    struct idem_event  event;
+
+    if (!ngx_http_idempotency_whole(ctx->request, ctx->answer->body_size,
+                                    ctx->conf->close_delimited))
+    {
+        ngx_http_idempotency_head_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
+        return;
+    }
+
+    ngx_memzero(&event, sizeof(struct idem_event));
+    event.kind = IDEM_EVENT_ANSWER_END;
+
+    ngx_http_idempotency_step(ctx, &event);
+}
+
+
+/* a failed upstream ends with a flush and no last buffer */
+
+static ngx_uint_t
+ngx_http_idempotency_cut_short(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    return in && in->next == NULL
+           && in->buf->flush && ngx_buf_size(in->buf) == 0
+           && r->upstream && r->upstream->cleanup == NULL;
+}
+
+
+/* the answer is decided: what is held goes out, or what replaces it */
+
+void
+ngx_http_idempotency_release(ngx_http_idempotency_ctx_t *ctx,
+    ngx_uint_t unrecorded)
+{
+    ngx_str_t            name, value;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    if (unrecorded) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "idempotency store \"%V\": the upstream answered, and the "
+                      "answer is delivered before it is recorded",
+                      &ctx->conf->store->name);
+
+        ngx_str_set(&name, "Idempotency-Recorded");
+        ngx_str_set(&value, "false");
+
+        (void) ngx_http_idempotency_header_push(r, &r->headers_out.headers,
+                                                &name, &value);
+    }
+
+    ctx->released = 1;
+
+    if (ctx->filtering) {
+        return;
+    }
+
+    if (ngx_http_output_filter(r, NULL) == NGX_ERROR) {
+        r->connection->error = 1;
+    }
+
+    r->write_event_handler(r);
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_output(ngx_http_idempotency_ctx_t *ctx)
+{
+    ngx_int_t            rc;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    ctx->flowing = 1;
+    r->buffered &= ~NGX_HTTP_IDEMPOTENCY_BUFFERED;
+
+    if (!ctx->replaced && !ctx->exchange.overflow
+        && r->headers_out.status != NGX_HTTP_NOT_MODIFIED)
+    {
+        ngx_http_clear_content_length(r);
+        r->headers_out.content_length_n = ctx->answer->body_size;
+    }
+
+    rc = ngx_http_next_header_filter(r);
+
+    if (rc == NGX_ERROR) {
+        return NGX_ERROR;
+    }
+
+    if (rc > NGX_OK) {
+        return ngx_http_filter_finalize_request(r, &ngx_http_idempotency_module,
+                                                rc);
+    }
+
+    if (r->header_only) {
+        return rc;
+    }
+
+    if (ctx->replaced) {
+        return ngx_http_next_body_filter(r, ctx->replacement);
+    }
+
+    return ngx_http_idempotency_output_captured(ctx);
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_output_captured(ngx_http_idempotency_ctx_t *ctx)
+{
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    if (ctx->exchange.overflow && ctx->answer->body_size == 0) {
+        return ngx_http_next_body_filter(ctx->request, ctx->pending);
+    }
+
+    b = ngx_calloc_buf(ctx->request->pool);
+    cl = ngx_alloc_chain_link(ctx->request->pool);
+    if (b == NULL || cl == NULL) {
+        return NGX_ERROR;
+    }
+
+    b->pos = ctx->answer->body;
+    b->last = b->pos + ctx->answer->body_size;
+    b->memory = ctx->answer->body_size != 0;
+    b->last_buf = !ctx->exchange.overflow;
+    b->last_in_chain = ctx->pending == NULL;
+
+    cl->buf = b;
+    cl->next = ctx->pending;
+    ctx->pending = NULL;
+
+    return ngx_http_next_body_filter(ctx->request, cl);
+}
+
+
+/*
+ * Sends what stands in headers_out and the body: in place of a held answer, or
+ * as the answer of a request that never reached a content handler.
+ */
+
+void
+ngx_http_idempotency_send(ngx_http_idempotency_ctx_t *ctx, ngx_str_t *body)
+{
+    ngx_int_t            rc;
+    ngx_buf_t           *b;
+    ngx_chain_t         *cl;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    b = ngx_calloc_buf(r->pool);
+    cl = ngx_alloc_chain_link(r->pool);
+    if (b == NULL || cl == NULL) {
+        ngx_http_finalize_request(r, NGX_ERROR);
+        return;
+    }
+
+    b->pos = body->data;
+    b->last = body->data + body->len;
+    b->memory = body->len != 0;
+    b->last_buf = 1;
+    b->last_in_chain = 1;
+
+    cl->buf = b;
+    cl->next = NULL;
+
+    if (ctx->held) {
+        ctx->replaced = 1;
+        ctx->replacement = cl;
+        ngx_http_idempotency_release(ctx, 0);
+        return;
+    }
+
+    ctx->flowing = 1;
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_OK && !r->header_only) {
+        rc = ngx_http_output_filter(r, cl);
+    }
+
+    ngx_http_finalize_request(r, rc);
+}
+
+
+void
+ngx_http_idempotency_filter_init(void)
+{
+    ngx_http_next_header_filter = ngx_http_top_header_filter;
+    ngx_http_top_header_filter = ngx_http_idempotency_header_filter;
+
+    ngx_http_next_body_filter = ngx_http_top_body_filter;
+    ngx_http_top_body_filter = ngx_http_idempotency_body_filter;
+}
