@@ -109,6 +109,7 @@ static void refusal_tell(const struct idem_gateway *gateway, char *output,
     char *sentence = strstr(output, "[emerg] ");
     char line[512];
     char *place;
+    size_t skip;
 
     if (sentence == NULL) {
         sentence = strstr(output, "[alert] ");
@@ -119,6 +120,9 @@ static void refusal_tell(const struct idem_gateway *gateway, char *output,
         return;
     }
     sentence += strlen("[emerg] ");
+    /* In its log's form the numbers of process and thread come first: "4711#4711: ". */
+    skip = strspn(sentence, "0123456789#");
+    sentence += skip > 0 && strncmp(sentence + skip, ": ", 2) == 0 ? skip + 2 : 0;
     sentence[strcspn(sentence, "\n")] = '\0';
     place = strstr(sentence, "/" IDEM_GATEWAY_CONF ":");
     if (place != NULL) {

@@ -83,21 +83,25 @@ static int store_absolute(struct idem_gateway *gateway, const char *url,
                           struct idem_message *message)
 {
     size_t scheme = strcspn(url, ":");
-    char here[PATH_MAX] = "";
+    bool relative =
+        gateway->store_directory[0] != '\0' && url[scheme + (url[scheme] == ':')] != '/';
+    char here[PATH_MAX];
+    char place[IDEM_URL_SIZE_MAX];
     int written;
 
-    if (url[scheme] == ':' && gateway->store_directory[0] != '\0' && url[scheme + 1] != '/' &&
-        getcwd(here, sizeof here) == NULL) {
+    if (!relative) {
+        memcpy(gateway->store_url, url, strlen(url) + 1);
+        return IDEM_OK;
+    }
+    if (getcwd(here, sizeof here) == NULL) {
         idem_message_set(message, "the current directory is gone: %s", strerror(errno));
         return IDEM_ERR_IO;
     }
-    if (here[0] == '\0') {
-        written = snprintf(gateway->store_url, sizeof gateway->store_url, "%s", url);
-    } else {
-        written = snprintf(gateway->store_url, sizeof gateway->store_url, "%.*s:%s/%s", (int)scheme,
-                           url, here, url + scheme + 1);
-    }
-    if (written < 0 || (size_t)written >= sizeof gateway->store_url) {
+    written = idem_place_escape(here, place, sizeof place)
+                  ? snprintf(gateway->store_url, sizeof gateway->store_url, "%.*s:%s/%s",
+                             (int)scheme, url, place, url + scheme + 1)
+                  : IDEM_URL_SIZE_MAX;
+    if (written < 0 || written >= IDEM_URL_SIZE_MAX) {
         idem_message_set(message, "the store URL is over %d bytes", IDEM_URL_SIZE_MAX - 1);
         return IDEM_ERR_INVALID;
     }

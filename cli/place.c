@@ -59,24 +59,37 @@ int idem_place_state(char ret_path[PATH_MAX], struct idem_message *message)
     return path_make(ret_path, home, "/.local/state/idem", message);
 }
 
+bool idem_place_escape(const char *path, char *ret_text, size_t size)
+{
+    size_t used = 0;
+
+    for (; *path != '\0'; path++) {
+        if (used + sizeof "%25" > size) {
+            return false;
+        }
+        if (strchr("%?&=#", *path) != NULL) {
+            used += (size_t)snprintf(ret_text + used, size - used, "%%%02X", (unsigned char)*path);
+        } else {
+            ret_text[used++] = *path;
+        }
+    }
+    ret_text[used] = '\0';
+    return true;
+}
+
 int idem_place_store_url(const char *state, char ret_url[IDEM_URL_SIZE_MAX],
                          struct idem_message *message)
 {
-    static const char suffix[] = "/store";
-    size_t size = (size_t)snprintf(ret_url, IDEM_URL_SIZE_MAX, "lmdb:");
+    char place[IDEM_URL_SIZE_MAX];
+    int written = IDEM_URL_SIZE_MAX;
 
-    for (const char *c = state; *c != '\0'; c++) {
-        if (size + 3 + sizeof suffix > IDEM_URL_SIZE_MAX) {
-            idem_message_set(message, "the state directory's path is too long for a store URL");
-            return IDEM_ERR_INVALID;
-        }
-        if (strchr("%?&=#", *c) != NULL) {
-            size += (size_t)snprintf(ret_url + size, 4, "%%%02X", (unsigned char)*c);
-        } else {
-            ret_url[size++] = *c;
-        }
+    if (idem_place_escape(state, place, sizeof place)) {
+        written = snprintf(ret_url, IDEM_URL_SIZE_MAX, "lmdb:%s/store", place);
     }
-    memcpy(ret_url + size, suffix, sizeof suffix);
+    if (written < 0 || written >= IDEM_URL_SIZE_MAX) {
+        idem_message_set(message, "the state directory's path is too long for a store URL");
+        return IDEM_ERR_INVALID;
+    }
     return IDEM_OK;
 }
 

@@ -18,6 +18,9 @@ IDEM_MUST_CHECK int idem_place_state(char ret_path[PATH_MAX], struct idem_messag
 IDEM_MUST_CHECK int idem_place_store_url(const char *state, char ret_url[IDEM_URL_SIZE_MAX],
                                          struct idem_message *message);
 
+/* Writes a path as it goes into a store URL, percent-escaped; false when it does not fit. */
+bool idem_place_escape(const char *path, char *ret_text, size_t size);
+
 /* What --store names, else $IDEM_STORE, else the store in the default state directory. */
 IDEM_MUST_CHECK int idem_place_store(const char *option, char ret_url[IDEM_URL_SIZE_MAX],
                                      struct idem_message *message);
