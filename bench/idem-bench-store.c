@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/memory.h"
+
 #define COMMITS_DEFAULT 200
 #define COMMITS_MAX     100000
 #define WARM_UP         8
@@ -124,7 +126,7 @@ int main(int count, char **arguments)
         (void)fprintf(stderr, "idem-bench-store: %s\n", message.text);
         return 1;
     }
-    times = calloc((size_t)commits, sizeof *times);
+    times = idem_calloc((size_t)commits, sizeof *times);
     if (!times)
         failed = 1;
     for (size_t i = 0; i < BATCH_MAX; i++)
@@ -133,7 +135,7 @@ int main(int count, char **arguments)
         failed = batch_measure(store, batches[i], (size_t)commits, times);
     if (!failed)
         (void)printf("}\n");
-    free(times);
+    idem_free(times);
     idem_store_close(store);
     return failed;
 }

@@ -1,0 +1,221 @@
+"""Measures the gateway against plain nginx, on this machine, in one run.
+
+    bench/run [BUILD] [--rounds N] [--seconds S] [--workers N]
+
+What counts are ratios to plain proxy_pass in the same nginx process, measured within the same
+minute: machines differ, and this one is different from one minute to the next. Each round is
+
+    plain, first executions with sync=always, with sync=off, replays, plain
+
+and yields one ratio of each kind to the mean of its two plain runs; the median over all rounds is
+printed. One connection is measured the same way, in milliseconds, together with what one commit of
+the store costs on the same file system (idem-bench-store).
+
+Load generator, gateway and upstream run on the same machine over loopback. The gateway has one
+worker unless told otherwise: a store with one writer gets the largest batches from one process, and
+on a small machine a second worker would only take the processor from the other two programs. The
+upstream is a process of its own.
+
+A table comes first; the last line is one JSON object. Any answer that is not the expected one ends
+the bench with exit code 1. Missed targets are marked; with --strict they are exit code 1 too.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import load
+import servers
+
+CONNECTIONS = (32, 128)
+MEMORY_KEYS = 200_000
+MEMORY_MIB_MAX = 32
+UNGUARDED_LOSS_MAX = 0.02
+
+TARGETS = {
+    "first_always_32": 0.20, "first_always_128": 0.35,
+    "first_off_32": 0.45, "first_off_128": 0.50,
+    "replay_32": 1.0, "replay_128": 1.0,
+}
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def spread(values):
+    return f"{min(values):.3f} … {max(values):.3f}"
+
+
+def throughput(gateway, connections, rounds, seconds):
+    """The ratios of every round, by kind, and the rates."""
+    ratios = {"first_always": [], "first_off": [], "replay": []}
+    rates = {"plain": [], "first_always": [], "first_off": [], "replay": []}
+    for _ in range(rounds):
+        before = load.fresh(gateway, "plain", connections, seconds)["rate"]
+        found = {
+            "first_always": load.fresh(gateway, "always", connections, seconds)["rate"],
+            "first_off": load.fresh(gateway, "off", connections, seconds)["rate"],
+            "replay": load.replay(gateway, "always", connections, seconds)["rate"],
+        }
+        after = load.fresh(gateway, "plain", connections, seconds)["rate"]
+        plain = (before + after) / 2
+        rates["plain"].append(plain)
+        for kind, rate in found.items():
+            rates[kind].append(rate)
+            ratios[kind].append(rate / plain)
+    return ratios, rates
+
+
+def throughput_report(gateway, connections, arguments, results):
+    ratios, rates = throughput(gateway, connections, arguments.rounds, arguments.seconds)
+    say(f"\n{connections} connections            requests/s   ratio to plain (lowest … highest)")
+    say(f"  plain proxy_pass          {statistics.median(rates['plain']):10.0f}")
+    for kind, values in ratios.items():
+        name = f"{kind}_{connections}"
+        results[name] = round(statistics.median(values), 4)
+        verdict = "" if results[name] >= TARGETS[name] else "   MISSED"
+        say(f"  {name:<24}  {statistics.median(rates[kind]):10.0f}   {results[name]:.3f} "
+            f"({spread(values)})   target {TARGETS[name]:.2f}{verdict}")
+
+
+def commit_ms(program, directory, commits=200):
+    """The median of one commit with one claim, in a store of its own on the same file system."""
+    store = tempfile.mkdtemp(prefix="commit-", dir=directory)
+    done = subprocess.run([program, f"lmdb:{store}?sync=always", str(commits)], capture_output=True,
+                          text=True, check=False)
+    shutil.rmtree(store)
+    if done.returncode != 0:
+        raise servers.BenchError(f"{program}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def latency_report(gateway, program, directory, arguments, results):
+    """One connection: what the guard adds to a first execution, and what a commit costs."""
+    added, plain, guarded, commits = [], [], [], []
+    for _ in range(arguments.rounds):
+        before = load.fresh(gateway, "plain", 1, arguments.seconds)["p50_ms"]
+        with_guard = load.fresh(gateway, "always", 1, arguments.seconds)["p50_ms"]
+        commits.append(commit_ms(program, directory))
+        after = load.fresh(gateway, "plain", 1, arguments.seconds)["p50_ms"]
+        plain.append((before + after) / 2)
+        guarded.append(with_guard)
+        added.append(with_guard - plain[-1])
+    results["added_ms_1"] = round(statistics.median(added), 4)
+    results["commit_ms_1"] = round(statistics.median(c["commit_ms_1"] for c in commits), 4)
+    limit = 2 * results["commit_ms_1"] + 0.2
+    verdict = "" if results["added_ms_1"] <= limit else "   MISSED"
+    say("\n1 connection, median           ms")
+    say(f"  plain proxy_pass          {statistics.median(plain):.3f}")
+    say(f"  first execution, always   {statistics.median(guarded):.3f}")
+    say(f"  added_ms_1                {results['added_ms_1']:.3f} ({spread(added)})   "
+        f"target <= 2 commits + 0.2 = {limit:.3f}{verdict}")
+    say("\nthe store alone, sync=always   ms a commit   claims/s")
+    for size in (1, 8, 64):
+        time_ms = statistics.median(c[f"commit_ms_{size}"] for c in commits)
+        rate = statistics.median(c[f"claims_per_s_{size}"] for c in commits)
+        say(f"  batch of {size:<2}               {time_ms:.3f}         {rate:8.0f}")
+    return verdict == ""
+
+
+def memory_report(gateway, arguments, results):
+    """What the worker keeps of 200 000 distinct keys, beyond the map of the store."""
+    load.fresh(gateway, "off", 32, arguments.seconds)  # pools and buffers reach their size
+    anonymous_before, private_before = gateway.memory_kib()
+    keys = 0
+    while keys < MEMORY_KEYS:
+        keys += load.fresh(gateway, "off", 32, arguments.seconds)["requests"]
+    anonymous_after, private_after = gateway.memory_kib()
+    results["memory_mib"] = round((anonymous_after - anonymous_before) / 1024, 2)
+    verdict = "" if results["memory_mib"] < MEMORY_MIB_MAX else "   MISSED"
+    say(f"\nmemory over {keys} distinct keys")
+    say(f"  the workers' own          {results['memory_mib']:+.1f} MiB   "
+        f"target < {MEMORY_MIB_MAX}{verdict}")
+    say(f"  with the store's map      {(private_after - private_before) / 1024:+.1f} MiB "
+        "(pages of the store's file, which the kernel takes back when it needs them)")
+    return verdict == ""
+
+
+def unguarded_report(bare, gateway, arguments, results):
+    """Locations that nobody guards: nginx as it comes against nginx with the module and stores."""
+    losses = []
+    for pair in range(arguments.pairs):
+        order = (bare, gateway) if pair % 2 == 0 else (gateway, bare)
+        rates = {server: load.fresh(server, "plain", 32, arguments.seconds)["rate"]
+                 for server in order}
+        losses.append(1 - rates[gateway] / rates[bare])
+    results["unguarded_loss"] = round(statistics.median(losses), 4)
+    verdict = "" if results["unguarded_loss"] < UNGUARDED_LOSS_MAX else "   MISSED"
+    say(f"\nunguarded locations, {arguments.pairs} pairs")
+    say(f"  loss of requests/s        {results['unguarded_loss'] * 100:+.1f} % "
+        f"({min(losses) * 100:+.1f} … {max(losses) * 100:+.1f})   "
+        f"target < {UNGUARDED_LOSS_MAX * 100:.0f} %{verdict}")
+    return verdict == ""
+
+
+def measure(directory, module, program, arguments):
+    started = []
+
+    def start(server):
+        started.append(server)
+        return server.start()
+
+    results = {}
+    try:
+        service = start(servers.upstream(directory))
+        bare = start(servers.gateway(directory, "bare", service.port, arguments.workers))
+        guard = start(servers.gateway(directory, "guard", service.port, arguments.workers, module))
+        for location in ("always", "off"):
+            load.post(guard, location, load.run_name())  # the stores are open
+        for connections in CONNECTIONS:
+            throughput_report(guard, connections, arguments, results)
+        good = all(results[name] >= target for name, target in TARGETS.items())
+        good &= latency_report(guard, program, directory, arguments, results)
+        good &= memory_report(guard, arguments, results)
+        good &= unguarded_report(bare, guard, arguments, results)
+    finally:
+        for server in reversed(started):
+            server.stop()
+    for server in started:
+        if "[alert]" in server.log() or "[crit]" in server.log():
+            raise servers.BenchError("nginx complains:\n" + server.log())
+    return good, results
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Measures the gateway against plain nginx.")
+    parser.add_argument("build", nargs="?", default="build", help="build directory")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each measurement")
+    parser.add_argument("--seconds", type=int, default=2, help="length of each run of wrk")
+    parser.add_argument("--pairs", type=int, default=10, help="pairs of runs for the unguarded loss")
+    parser.add_argument("--workers", type=int, default=1, help="nginx workers of the gateway")
+    parser.add_argument("--strict", action="store_true", help="a missed target is an error")
+    arguments = parser.parse_args()
+
+    build = os.path.abspath(arguments.build)
+    module = os.path.join(build, "nginx", "ngx_http_idempotency_module.so")
+    program = os.path.join(build, "bench", "idem-bench-store")
+    for path in (module, program):
+        if not os.path.exists(path):
+            sys.exit(f"bench: {path} is missing: run `make build` first, or name the build directory")
+    directory = tempfile.mkdtemp(prefix="bench-", dir=build)
+    say(f"nginx {arguments.workers} worker(s), {os.cpu_count()} processors, load "
+        f"{os.getloadavg()[0]:.1f}, {arguments.rounds} rounds of {arguments.seconds} s")
+    try:
+        good, results = measure(directory, module, program, arguments)
+    except servers.BenchError as error:
+        sys.exit(f"bench: {error}")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    say("")
+    say(json.dumps(results))
+    sys.exit(1 if arguments.strict and not good else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Starts the nginx processes of a bench in a directory of its own, and stops them by process id."""
+
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NGINX = os.environ.get("IDEM_NGINX", "/usr/sbin/nginx")
+PATIENCE_S = 20
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class BenchError(Exception):
+    """Something that makes the figures worthless; the text says what."""
+
+
+class Nginx:
+    """One nginx: a master and its workers, from a template."""
+
+    def __init__(self, directory, name, template, **values):
+        self.directory = os.path.join(directory, name)
+        self.port = free_port()
+        os.makedirs(self.directory)
+        # As root, workers would run as another user; here they run as whoever starts the bench.
+        user = f"user {pwd.getpwuid(0).pw_name};" if os.geteuid() == 0 else ""
+        with open(os.path.join(HERE, template), encoding="utf-8") as file:
+            text = file.read()
+        comment_end = text.index("\n{")
+        text = text[comment_end + 1:].format(dir=self.directory, port=self.port, user=user, **values)
+        self.path = os.path.join(self.directory, "nginx.conf")
+        with open(self.path, "w", encoding="utf-8") as file:
+            file.write(text)
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [NGINX, "-c", self.path, "-p", self.directory, "-e",
+             os.path.join(self.directory, "error.log")], stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return self
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise BenchError("nginx does not start:\n" + self.log()) from None
+                time.sleep(0.02)
+
+    def log(self):
+        try:
+            with open(os.path.join(self.directory, "error.log"), encoding="utf-8") as file:
+                return file.read()
+        except OSError:
+            return ""
+
+    def workers(self):
+        pid = self.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(child) for child in file.read().split()]
+
+    def memory_kib(self):
+        """Anonymous memory of the workers, and all that is mapped by them alone, map of the store
+        included."""
+        anonymous = private = 0
+        for worker in self.workers():
+            with open(f"/proc/{worker}/smaps_rollup", encoding="ascii") as file:
+                for line in file:
+                    words = line.split()
+                    if words[0] == "Anonymous:":
+                        anonymous += int(words[1])
+                    elif words[0] in ("Private_Clean:", "Private_Dirty:"):
+                        private += int(words[1])
+        return anonymous, private
+
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self):
+        if self.process is None:
+            return
+        for how in (signal.SIGQUIT, signal.SIGTERM, signal.SIGKILL):
+            if self.process.poll() is not None:
+                break
+            self.process.send_signal(how)
+            try:
+                self.process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                continue
+        self.process = None
+
+
+def upstream(directory):
+    return Nginx(directory, "upstream", "upstream/nginx.conf")
+
+
+def gateway(directory, name, upstream_port, workers, module=None):
+    """Without a module: nginx as it comes. With it: two stores, four guarded locations."""
+    load = stores = guarded = ""
+    if module:
+        load = f"load_module {module};"
+        stores = "\n    ".join(
+            f"idempotency_store {sync} lmdb:{directory}/{name}-store-{sync}?size=16g&sync={sync};"
+            for sync in ("always", "off"))
+        guarded = "\n        ".join(
+            f"location /{sync}/ {{ idempotency {sync}; proxy_pass http://service; }}"
+            for sync in ("always", "off"))
+    return Nginx(directory, name, "gateway.conf", upstream=upstream_port, workers=workers,
+                 load=load, stores=stores, guarded=guarded)
