@@ -102,15 +102,15 @@ def upstream(directory):
 
 
 def gateway(directory, name, upstream_port, workers, module=None):
-    """Without a module: nginx as it comes. With it: two stores, four guarded locations."""
+    """Without a module: nginx as it comes. With it: two stores and a guarded location on each."""
     load = stores = guarded = ""
     if module:
         load = f"load_module {module};"
         stores = "\n    ".join(
-            f"idempotency_store {sync} lmdb:{directory}/{name}-store-{sync}?size=16g&sync={sync};"
+            f"idempotency_store store_{sync} lmdb:{directory}/{name}-store-{sync}?size=16g&sync={sync};"
             for sync in ("always", "off"))
         guarded = "\n        ".join(
-            f"location /{sync}/ {{ idempotency {sync}; proxy_pass http://service; }}"
+            f"location /{sync}/ {{ idempotency store_{sync}; idempotency_scope bench; proxy_pass http://service; }}"
             for sync in ("always", "off"))
     return Nginx(directory, name, "gateway.conf", upstream=upstream_port, workers=workers,
                  load=load, stores=stores, guarded=guarded)
