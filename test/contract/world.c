@@ -1,0 +1,287 @@
+/* What the rules are told with. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "contract.h"
+
+static int64_t world_now(void *context)
+{
+    const struct world *world = context;
+
+    return world->now_us;
+}
+
+void advance(struct world *world, int64_t length_us)
+{
+    world->now_us += length_us;
+}
+
+void world_open(struct world *world, const char *options)
+{
+    struct idem_message message = {""};
+
+    snprintf(world->url, sizeof world->url, world->row->url, world->directory, options);
+    if (idem_store_open(world->url, &world->clock, &world->store, &message))
+        fail_msg("%s: %s", world->url, message.text);
+}
+
+void world_close(struct world *world)
+{
+    for (size_t i = 0; i < WORLD_OPS; i++)
+        idem_op_deinit(&world->ops[i]);
+    idem_store_close(world->store);
+    world->store = NULL;
+}
+
+void world_reopen(struct world *world)
+{
+    struct idem_message message = {""};
+
+    world_close(world);
+    if (idem_store_open(world->url, &world->clock, &world->store, &message))
+        fail_msg("%s: %s", world->url, message.text);
+}
+
+int world_setup(void **state)
+{
+    struct world *world = calloc(1, sizeof *world);
+
+    assert_non_null(world);
+    world->row = *state;
+    world->now_us = START;
+    world->clock = (struct idem_clock){world_now, world};
+    snprintf(world->directory, sizeof world->directory, "/tmp/idem-contract-XXXXXX");
+    assert_non_null(mkdtemp(world->directory));
+    world_open(world, "");
+    *state = world;
+    return 0;
+}
+
+int world_teardown(void **state)
+{
+    static const char *const names[] = {"data.mdb", "lock.mdb"};
+    struct world *world = *state;
+    char path[128];
+
+    world_close(world);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        snprintf(path, sizeof path, "%s/%s", world->directory, names[i]);
+        unlink(path);
+    }
+    assert_int_equal(rmdir(world->directory), 0);
+    free(world);
+    return 0;
+}
+
+struct idem_bytes text(const char *text)
+{
+    return idem_bytes_from_text(text);
+}
+
+struct idem_id id_of(const char *key)
+{
+    return idem_id_make(IDEM_KIND_HTTP, text("scope"), text(key));
+}
+
+struct idem_owner owner_of(const char *name)
+{
+    struct idem_owner owner = {{0}};
+
+    memcpy(owner.bytes, name, strlen(name) < IDEM_OWNER_SIZE ? strlen(name) : IDEM_OWNER_SIZE);
+    return owner;
+}
+
+struct idem_fingerprint payload_of(const char *name)
+{
+    struct idem_fingerprinter fingerprinter;
+    struct idem_fingerprint fingerprint;
+
+    idem_fingerprinter_init(&fingerprinter, IDEM_FINGERPRINT_RAW);
+    idem_fingerprinter_body(&fingerprinter, text(name));
+    idem_fingerprinter_end(&fingerprinter, &fingerprint);
+    return fingerprint;
+}
+
+struct idem_principal caller_of(const char *name)
+{
+    struct idem_bytes credential = name ? text(name) : idem_bytes_make(NULL, 0);
+
+    return idem_principal_make(&credential, 1);
+}
+
+struct idem_answer answer_of(const char *body)
+{
+    static uint8_t headers[64];
+    size_t size = idem_headers_append(headers, 0, sizeof headers, text("Location"), text("/c/1"));
+
+    return (struct idem_answer){
+        .status = 201, .headers = idem_bytes_make(headers, size), .body = text(body)};
+}
+
+/* The oldest of the world's ops, released and blank. */
+struct idem_op *op_make(struct world *world, enum idem_op_kind kind, const char *key)
+{
+    struct idem_op *op = &world->ops[world->ops_next++ % WORLD_OPS];
+
+    idem_op_deinit(op);
+    memset(op, 0, sizeof *op);
+    op->kind = kind;
+    if (key)
+        op->id = id_of(key);
+    return op;
+}
+
+struct idem_op *claim_make(struct world *world, const char *key, const char *owner)
+{
+    struct idem_op *op = op_make(world, IDEM_OP_CLAIM, key);
+    struct idem_claim *in = &op->in.claim;
+
+    in->kind = IDEM_KIND_HTTP;
+    in->scope = text("scope");
+    in->key = text(key);
+    in->method = text("POST");
+    in->path = text("/charges");
+    in->fingerprint = payload_of("payload");
+    in->principal = caller_of("alice");
+    in->owner = owner_of(owner);
+    in->lease_us = LEASE;
+    in->unknown_ttl_us = UNKNOWN_TTL;
+    in->ttl_us = TTL;
+    return op;
+}
+
+struct idem_op *verdict_make(struct world *world, enum idem_op_kind kind, const char *key,
+                             const char *owner)
+{
+    struct idem_op *op = op_make(world, kind, key);
+
+    op->in.verdict.owner = owner_of(owner);
+    op->in.verdict.ttl_us = TTL;
+    op->in.verdict.lease_us = LEASE;
+    if (kind == IDEM_OP_ABANDON)
+        op->in.verdict.reason = IDEM_REASON_UNANSWERED;
+    return op;
+}
+
+struct idem_op *resolve_make(struct world *world, const char *key)
+{
+    const struct idem_record *record = record_of(world, key);
+    struct idem_op *op = op_make(world, IDEM_OP_RESOLVE, key);
+    struct idem_resolve *in = &op->in.resolve;
+
+    in->fence = record->fence;
+    in->updated_us = record->updated_us;
+    in->ttl_us = TTL;
+    in->owner = owner_of("person");
+    in->who = text("dana");
+    in->why = text("asked the bank");
+    return op;
+}
+
+struct idem_op *run(struct world *world, struct idem_op *op)
+{
+    struct idem_message message = {""};
+
+    if (idem_store_apply(world->store, &op, 1, &message))
+        fail_msg("%s: %s", idem_op_kind_text(op->kind), message.text);
+    return op;
+}
+
+struct idem_op *peek(struct world *world, struct idem_op *get)
+{
+    int error = idem_store_peek(world->store, get);
+
+    if (error == IDEM_ERR_UNSUPPORTED)
+        return NULL;
+    assert_int_equal(error, IDEM_OK);
+    return get;
+}
+
+struct idem_op *claim(struct world *world, const char *key, const char *owner)
+{
+    return run(world, claim_make(world, key, owner));
+}
+
+struct idem_op *claim_taking(struct world *world, const char *key, const char *owner,
+                             enum idem_take_unknown take, uint64_t fence)
+{
+    struct idem_op *op = claim_make(world, key, owner);
+
+    op->in.claim.take = take;
+    op->in.claim.take_fence = fence;
+    return run(world, op);
+}
+
+struct idem_op *renew(struct world *world, const char *key, const char *owner, int64_t lease_us)
+{
+    struct idem_op *op = op_make(world, IDEM_OP_RENEW, key);
+
+    op->in.renew.owner = owner_of(owner);
+    op->in.renew.lease_us = lease_us;
+    op->in.renew.unknown_ttl_us = UNKNOWN_TTL;
+    return run(world, op);
+}
+
+struct idem_op *complete(struct world *world, const char *key, const char *owner, const char *body)
+{
+    struct idem_op *op = verdict_make(world, IDEM_OP_COMPLETE, key, owner);
+
+    op->in.verdict.answer = answer_of(body);
+    return run(world, op);
+}
+
+struct idem_op *fail_claim(struct world *world, const char *key, const char *owner)
+{
+    return run(world, verdict_make(world, IDEM_OP_FAIL, key, owner));
+}
+
+struct idem_op *abandon(struct world *world, const char *key, const char *owner)
+{
+    return run(world, verdict_make(world, IDEM_OP_ABANDON, key, owner));
+}
+
+struct idem_op *get(struct world *world, const char *key)
+{
+    return run(world, op_make(world, IDEM_OP_GET, key));
+}
+
+struct idem_op *forget(struct world *world, const char *key, bool force)
+{
+    struct idem_op *op = op_make(world, IDEM_OP_FORGET, key);
+
+    op->in.forget.who = text("dana");
+    op->in.forget.why = text("a test");
+    op->in.forget.force = force;
+    return run(world, op);
+}
+
+struct idem_op *sweep(struct world *world, uint32_t limit)
+{
+    struct idem_op *op = op_make(world, IDEM_OP_SWEEP, NULL);
+
+    op->in.sweep.limit = limit;
+    return run(world, op);
+}
+
+size_t sweep_all(struct world *world)
+{
+    struct idem_op *op;
+    size_t removed = 0;
+
+    do {
+        op = sweep(world, 100);
+        expect(op, OK);
+        removed += op->out.count;
+    } while (op->out.more);
+    return removed;
+}
+
+const struct idem_record *record_of(struct world *world, const char *key)
+{
+    struct idem_op *op = get(world, key);
+
+    expect(op, FOUND);
+    return &op->out.found.record;
+}
