@@ -98,7 +98,10 @@ static void help_option(const char *name, const char *argument, const char *help
 
 static void help_print(const struct idem_usage *usage)
 {
-    printf("Usage: idem %s %s\n\n", usage->command, usage->synopsis);
+    size_t start = (size_t)printf("Usage: idem %s ", usage->command);
+
+    help_wrap(usage->synopsis, start, start);
+    putchar('\n');
     help_wrap(usage->about, 0, 0);
     printf("\nOptions:\n");
     for (size_t i = 0; i < usage->option_count; i++) {

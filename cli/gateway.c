@@ -6,6 +6,7 @@
  *   3. try the store as the user that will use it
  *   4. write the configuration, let nginx judge it, run nginx (gateway_run.c)
  */
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -148,6 +149,17 @@ static int gateway_prepare(struct idem_gateway *gateway, int *ret_lock,
     return error != IDEM_OK ? error : idem_gateway_test(gateway, message);
 }
 
+/* nginx opens /dev/stdout anew. If that is a file, both must append or they overwrite each other.
+ */
+static void output_share(const struct idem_gateway *gateway)
+{
+    int flags = fcntl(STDOUT_FILENO, F_GETFL);
+
+    if (gateway->access_log != NULL && strcmp(gateway->access_log, "-") == 0 && flags >= 0) {
+        (void)fcntl(STDOUT_FILENO, F_SETFL, flags | O_APPEND);
+    }
+}
+
 static int gateway_start(struct idem_gateway *gateway)
 {
     struct idem_message message;
@@ -155,6 +167,7 @@ static int gateway_start(struct idem_gateway *gateway)
     int status = IDEM_EXIT_FAILURE;
     int outcome = idem_upstream_probe(&gateway->upstream, &message);
 
+    output_share(gateway);
     /* A gateway may well start before its API; a name that nobody knows is a mistake. */
     if (outcome == IDEM_UPSTREAM_SILENT) {
         idem_say_warning("nothing answers at %s yet (%s); until it does, requests get 502 and "

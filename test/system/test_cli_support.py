@@ -1,0 +1,209 @@
+"""What the tests of the command line share: running `idem`, making records, running a gateway."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+from nginx import BUILD, SANITIZE, children, free_port, process_state, sanitizer_environment
+from waiting import PATIENCE_S, wait_until
+
+import rawhttp
+
+IDEM = os.path.join(BUILD, "cli", "idem")
+FILL = os.path.join(BUILD, "cli", "idem-fill")
+COMMANDS = ["gateway", "list", "show", "resolve", "forget", "sweep", "store check", "key"]
+OK, FAILURE, USAGE, ABSENT, REFUSED, CUT = range(6)
+
+
+def environment(**changed):
+    """A known environment: nothing of the tester's own settings may matter."""
+    names = ("PATH", "HOME", "LANG", "TMPDIR")
+    known = {name: os.environ[name] for name in names if name in os.environ}
+    known.update(changed)
+    return {name: str(value) for name, value in known.items() if value is not None}
+
+
+class Ran:
+    def __init__(self, done):
+        self.status = done.returncode
+        self.raw = done.stdout
+        self.out = done.stdout.decode("utf-8")
+        self.err = done.stderr.decode("utf-8")
+
+    def json(self):
+        return json.loads(self.out)
+
+
+def idem(*words, stdin=b"", env=None, cwd=None, user=None):
+    """Runs the command to its end."""
+    done = subprocess.run([IDEM, *map(str, words)], input=stdin, capture_output=True, check=False,
+                          env=environment(**(env or {})), cwd=cwd, user=user,
+                          group=user, extra_groups=[] if user else None,
+                          timeout=2 * PATIENCE_S)
+    ran = Ran(done)
+    assert done.returncode >= 0, f"killed by signal {-done.returncode}: {ran.err}"
+    return ran
+
+
+def good(*words, **how):
+    """The same, and it must succeed without a word on standard error."""
+    ran = idem(*words, **how)
+    assert ran.status == OK and ran.err == "", (ran.status, ran.out, ran.err)
+    return ran
+
+
+def refused(status, *words, **how):
+    """The same, and it must fail with this status and at least a sentence."""
+    ran = idem(*words, **how)
+    assert ran.status == status, (ran.status, ran.out, ran.err)
+    assert re.match(r"idem[a-z ]*: .+", ran.err), ran.err
+    return ran
+
+
+class Store:
+    """A store of its own in a directory, filled without a gateway."""
+
+    def __init__(self, directory):
+        self.directory = str(directory)
+        self.url = f"lmdb:{self.directory}?size=64m"
+        self.env = {"IDEM_STORE": self.url}
+
+    def apply(self, *steps):
+        done = subprocess.run([FILL, self.url], input=json.dumps(steps).encode(), check=False,
+                              capture_output=True, timeout=2 * PATIENCE_S)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode().split()
+
+    def claim(self, key, **how):
+        assert self.apply({"op": "claim", "key": key, **how}) == ["acquired"]
+
+    def complete(self, key, answer, **how):
+        self.claim(key, **how)
+        step = {"op": "complete", "key": key, **answer}
+        if "scope" in how:
+            step["scope"] = how["scope"]
+        assert self.apply(step) == ["ok"]
+
+    def unknown(self, key, **how):
+        self.claim(key, **how)
+        assert self.apply({"op": "abandon", "key": key, **how}) == ["ok"]
+
+    def failed(self, key, **how):
+        self.claim(key, **how)
+        assert self.apply({"op": "fail", "key": key, **how}) == ["ok"]
+
+    def idem(self, *words, **how):
+        return idem(*words, env=self.env, **how)
+
+    def good(self, *words, **how):
+        return good(*words, env=self.env, **how)
+
+    def refused(self, status, *words, **how):
+        return refused(status, *words, env=self.env, **how)
+
+    def show(self, key, *words):
+        return self.good("show", "--key", key, "--json", *words).json()
+
+    def keys(self, *words):
+        return sorted(record["key"] for record in self.good("list", "--json", *words)
+                      .json()["records"])
+
+
+class Gateway:
+    """`idem gateway` in a process of its own, as a service manager would run it."""
+
+    def __init__(self, directory, upstream_url, *words, store="size=64m", env=None):
+        self.directory = str(directory)
+        os.makedirs(self.directory, exist_ok=True)
+        self.state = os.path.join(self.directory, "state")
+        self.store_url = f"lmdb:{self.state}/store" + (f"?{store}" if store else "")
+        self.port = free_port()
+        self.words = ["gateway", "--listen", f"127.0.0.1:{self.port}", "--upstream", upstream_url,
+                      "--state", self.state, "--workers", "1", *words]
+        if store:
+            self.words += ["--store", self.store_url]
+        self.env = dict(env or {})
+        if SANITIZE:
+            os.makedirs(os.path.join(self.directory, "logs"), exist_ok=True)
+            self.env.update(sanitizer_environment(self.directory))
+        self.process = None
+        self.groups = []
+
+    def _file(self, name, mode):
+        return open(os.path.join(self.directory, name), mode)  # closed by the callers
+
+    def start(self, ready=True):
+        with self._file("out", "wb") as out, self._file("err", "wb") as err:
+            # A session of its own, so that a signal to its group is what Ctrl-C would be.
+            self.process = subprocess.Popen([IDEM, *self.words], stdout=out, stderr=err,
+                                            stdin=subprocess.DEVNULL, start_new_session=True,
+                                            env=environment(**self.env), cwd=self.directory)
+        if ready:
+            wait_until(self._ready_or_ended, "the gateway is ready")
+            assert "ready on" in self.out(), (self.process.poll(), self.out(), self.err())
+            self.groups.append(self.nginx())
+        return self
+
+    def _ready_or_ended(self):
+        return "ready on" in self.out() or self.process.poll() is not None
+
+    def out(self):
+        with self._file("out", "r") as file:
+            return file.read()
+
+    def err(self):
+        with self._file("err", "r") as file:
+            return file.read()
+
+    def nginx(self):
+        """The pid of nginx's master."""
+        with open(os.path.join(self.state, "nginx.pid"), encoding="ascii") as file:
+            return int(file.read())
+
+    def workers(self):
+        return children(self.nginx())
+
+    def post(self, key=None, **how):
+        return rawhttp.send(self.port, "POST", "/pay", key=key, **how)
+
+    def signal(self, number):
+        os.kill(self.process.pid, number)
+
+    def wait(self):
+        return self.process.wait(2 * PATIENCE_S)
+
+    def stop(self):
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def tear_down(self):
+        """Whatever the test did, nothing of it is left."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+            self.signal(signal.SIGTERM)
+        self.process.wait(2 * PATIENCE_S)
+        for group in self.groups:
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended by itself, as it should
+        for name in os.listdir(self.directory):
+            assert "sanitizer" not in name, f"sanitizer report: {self.directory}/{name}"
+        assert "AddressSanitizer" not in self.err() and "runtime error:" not in self.err()
+
+
+def group_alive(group):
+    """True while any process of the group runs."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                alive = os.getpgid(int(entry)) == group
+            except ProcessLookupError:
+                continue
+            if alive and process_state(int(entry)) not in (None, "Z"):
+                return True
+    return False
