@@ -6,8 +6,8 @@ SETUP := set -eu; . tools/setup.sh;
 SANITIZE := -Db_sanitize=address,undefined -Db_lundef=false
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-asan build-cover run unit contract fuzz system demo-test sanitize bench lint tidy \
-	clang-tidy format cover check clean
+.PHONY: help build build-asan build-cover run unit contract fuzz system demo-test sanitize bench \
+	lint tidy clang-tidy format cover check clean
 
 help: ## lists the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -66,7 +66,7 @@ build-cover:
 	@$(SETUP) setup_packages "$${setup_packages_build[@]}" "$${setup_packages_cover[@]}"
 	@$(SETUP) setup_build build-cover -Db_coverage=true
 
-cover: build-cover ## which lines the unit and contract tests reach: build-cover/meson-logs/coveragereport
+cover: build-cover ## which lines the tests of Meson reach, as HTML
 	@meson test -C build-cover --no-rebuild --print-errorlogs
 	@ninja -C build-cover coverage-html
 

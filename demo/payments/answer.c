@@ -7,8 +7,8 @@
 
 #include "base/memory.h"
 
-#define BODY_SIZE_MAX 4096 /* of any answer: text fields at most 64 bytes, six each when escaped \
-                            */
+/* Bytes in any answer: text fields hold at most 64, each of them at most six when escaped. */
+#define BODY_SIZE_MAX 4096
 
 /* A JSON text in the making. Past the end, or when memory ran out, `failed` is set and stays. */
 struct text {

@@ -8,11 +8,10 @@
 #include "database.h"
 
 #define HTTP_BODY_SIZE_MAX    65536      /* bytes of a request body that are kept */
-#define HTTP_DISCARD_SIZE_MAX (8u << 20) /* bytes of a larger one read to be polite, then: close \
-                                          */
-#define HTTP_CONNECTIONS_MAX 1024
-#define HTTP_IDLE_S_MAX      75 /* a gateway's keep-alive should end before ours */
-#define HTTP_DRAIN_S_MAX     5
+#define HTTP_DISCARD_SIZE_MAX (8u << 20) /* bytes of a larger one that are read before closing */
+#define HTTP_CONNECTIONS_MAX  1024
+#define HTTP_IDLE_S_MAX       75 /* a gateway's keep-alive should end before ours */
+#define HTTP_DRAIN_S_MAX      5
 
 struct http_server;
 
