@@ -83,7 +83,8 @@ static int batch_end(struct idem_lmdb_batch *batch)
     code = mdb_txn_commit(batch->txn);
     if (!code)
         idem_lmdb_space_end(batch);
-    return code;
+    /* LMDB calls a write that a full device cut short an I/O error. */
+    return code == EIO && idem_lmdb_space_is_out(batch->store) ? ENOSPC : code;
 }
 
 static bool ops_read_only(struct idem_op *const *ops, size_t count)

@@ -7,6 +7,7 @@
  *   4. files made by root are given to the owner of the directory
  *   5. readers of dead processes are cleared
  *   6. one transaction makes what is missing, reads version and salt, and sets room aside
+ *   7. with sync=always the names of new files are made as durable as what is in them
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -284,6 +285,30 @@ static int environment_configure(struct idem_backend *store)
     return code;
 }
 
+static int directory_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int result;
+
+    if (fd < 0)
+        return errno;
+    result = fsync(fd) ? errno : 0;
+    close(fd);
+    return result;
+}
+
+/* The directory, and its parent, in case it is new itself; that one need not be ours to open. */
+static int names_sync(const struct idem_backend *store)
+{
+    char parent[4096];
+
+    if (!store->options.sync)
+        return 0;
+    snprintf(parent, sizeof parent, "%s/..", store->directory);
+    (void)directory_sync(parent);
+    return directory_sync(store->directory);
+}
+
 int idem_lmdb_environment_open(struct idem_backend *store, struct idem_message *message)
 {
     unsigned flags = MDB_NOTLS | MDB_NORDAHEAD | (store->options.sync ? 0 : MDB_NOSYNC);
@@ -301,6 +326,8 @@ int idem_lmdb_environment_open(struct idem_backend *store, struct idem_message *
         mdb_reader_check(store->env, &dead);
         error = contents_open(store, message);
     }
+    if (!error)
+        error = idem_lmdb_failure(store, names_sync(store), message);
     if (error)
         idem_lmdb_environment_close(store);
     return error;

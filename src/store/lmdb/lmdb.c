@@ -50,6 +50,17 @@ static void store_free(struct idem_backend *store)
     idem_free(store);
 }
 
+/* Recursive, because the environment is opened again under it, and that may replace the map too. */
+static void lock_init(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
 static int lmdb_open(const struct idem_url *url, const struct idem_clock *clock,
                      struct idem_backend **ret_backend, struct idem_salt *ret_salt,
                      struct idem_message *message)
@@ -63,7 +74,7 @@ static int lmdb_open(const struct idem_url *url, const struct idem_clock *clock,
     store = idem_calloc(1, sizeof *store);
     if (!store)
         return memory_failure(message);
-    pthread_mutex_init(&store->lock, NULL);
+    lock_init(&store->lock);
     store->options = options;
     store->clock = clock;
     store->pid = getpid();

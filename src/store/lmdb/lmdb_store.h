@@ -137,6 +137,7 @@ IDEM_MUST_CHECK int idem_lmdb_space_begin(struct idem_lmdb_batch *batch, struct 
                                           size_t count);
 void idem_lmdb_space_end(struct idem_lmdb_batch *batch);
 void idem_lmdb_space_use(struct idem_lmdb_batch *batch, size_t size);
+bool idem_lmdb_space_is_out(const struct idem_backend *store);
 IDEM_MUST_CHECK int idem_lmdb_space_free(struct idem_backend *store, uint64_t *ret_bytes);
 
 static inline MDB_val idem_lmdb_value(const void *data, size_t size)

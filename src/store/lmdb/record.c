@@ -191,21 +191,22 @@ static bool leaves_audit(const struct idem_op *op, const struct idem_record *cur
            current->kind != IDEM_KIND_SELFTEST;
 }
 
+/*
+ * The audit comes last: putting an entry may move pages to disk, and the record that is written
+ * views into one.
+ */
 static int change_apply(struct idem_lmdb_batch *batch, struct idem_op *op,
                         const struct idem_record *current, struct idem_transition *transition)
 {
     int code = 0;
 
-    if (transition->change == IDEM_CHANGE_NONE)
-        return 0;
-    /* First, while what `current` views is still in its place. */
-    if (leaves_audit(op, current))
-        code = idem_lmdb_audit_add(batch, op, current);
-    if (code)
+    if (transition->change == IDEM_CHANGE_PUT)
+        code = record_put(batch, op, current, &transition->record);
+    else if (transition->change == IDEM_CHANGE_DELETE)
+        code = record_delete(batch, current);
+    if (code || transition->change == IDEM_CHANGE_NONE || !leaves_audit(op, current))
         return code;
-    return transition->change == IDEM_CHANGE_PUT
-               ? record_put(batch, op, current, &transition->record)
-               : record_delete(batch, current);
+    return idem_lmdb_audit_add(batch, op, current);
 }
 
 /* A damaged record is left for a person to look at, who may then forget it by force. */
@@ -217,8 +218,8 @@ static int damaged_apply(struct idem_lmdb_batch *batch, struct idem_op *op)
     if (op->kind != IDEM_OP_FORGET || !op->in.forget.force)
         return 0;
     op->result = IDEM_RESULT_OK;
-    code = idem_lmdb_audit_add(batch, op, NULL);
-    return code ? code : record_delete(batch, NULL);
+    code = record_delete(batch, NULL);
+    return code ? code : idem_lmdb_audit_add(batch, op, NULL);
 }
 
 static int kept(const struct idem_record *current, MDB_val blob, struct idem_op *op)

@@ -149,6 +149,15 @@ static uint64_t room_ahead(struct idem_backend *store)
     return smaller(ahead, (uint64_t)device.f_bavail * device.f_frsize);
 }
 
+bool idem_lmdb_space_is_out(const struct idem_backend *store)
+{
+    struct statvfs device;
+
+    if (statvfs(store->directory, &device))
+        return false;
+    return (uint64_t)device.f_bavail * device.f_frsize < store->options.reserve;
+}
+
 /* The free list is LMDB's database 0: a list of pages for each transaction, its length first. */
 int idem_lmdb_space_free(struct idem_backend *store, uint64_t *ret_bytes)
 {
