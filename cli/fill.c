@@ -15,7 +15,6 @@
 #include <idem/store.h>
 
 #define TEXT_SIZE_MAX 65536
-#define HOUR_US       (INT64_C(3600) * IDEM_SECOND_US)
 
 /* Memory behind the views of one op. */
 struct texts {
@@ -80,7 +79,7 @@ static void claim_fill(json_t *step, struct texts *texts, struct idem_op *op)
     claim->owner.bytes[0] = (uint8_t)number_get(step, "owner", 1);
     claim->lease_us = number_get(step, "lease_ms", 60000) * 1000;
     claim->unknown_ttl_us = number_get(step, "unknown_ttl_ms", 3600000) * 1000;
-    claim->ttl_us = HOUR_US;
+    claim->ttl_us = number_get(step, "ttl_ms", 3600000) * 1000;
 }
 
 static void verdict_fill(json_t *step, struct texts *texts, enum idem_op_kind kind,

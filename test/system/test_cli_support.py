@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -29,7 +30,7 @@ class Ran:
     def __init__(self, done):
         self.status = done.returncode
         self.raw = done.stdout
-        self.out = done.stdout.decode("utf-8")
+        self.out = done.stdout.decode("utf-8", "replace")
         self.err = done.stderr.decode("utf-8")
 
     def json(self):
@@ -40,7 +41,8 @@ def idem(*words, stdin=b"", env=None, cwd=None, user=None):
     """Runs the command to its end."""
     done = subprocess.run([IDEM, *map(str, words)], input=stdin, capture_output=True, check=False,
                           env=environment(**(env or {})), cwd=cwd, user=user,
-                          group=user, extra_groups=[] if user else None,
+                          group=pwd.getpwnam(user).pw_gid if user else None,
+                          extra_groups=[] if user else None,
                           timeout=2 * PATIENCE_S)
     ran = Ran(done)
     assert done.returncode >= 0, f"killed by signal {-done.returncode}: {ran.err}"
