@@ -7,8 +7,8 @@ setup_packages_build=(gcc libc6-dev make meson ninja-build pkg-config nginx ngin
     libcmocka-dev)
 setup_packages_run=(curl util-linux)
 setup_packages_test=(python3 python3-pytest)
-setup_packages_lint=(clang-format-14 cppcheck shellcheck)
-setup_packages_clang_tidy=(clang-tidy-14)
+setup_packages_lint=(clang-format cppcheck shellcheck)
+setup_packages_clang_tidy=(clang-tidy)
 setup_packages_bench=(wrk)
 setup_packages_cover=(lcov)
 
@@ -56,8 +56,8 @@ setup_apt_install() {
         done
         apt-get install -y -qq --no-install-recommends "$@"
         # Nor shall a web server that is here for its program alone start with the machine.
-        if [ -z "$had_nginx" ] && command -v systemctl >/dev/null; then
-            systemctl disable nginx >/dev/null 2>&1 || true
+        if [ -z "$had_nginx" ] && command -v deb-systemd-helper >/dev/null; then
+            deb-systemd-helper disable nginx.service >/dev/null 2>&1 || true
         fi' setup "$@" >&2
 }
 
