@@ -56,8 +56,8 @@ setup_apt_install() {
         done
         apt-get install -y -qq --no-install-recommends "$@"
         # Nor shall a web server that is here for its program alone start with the machine.
-        if [ -z "$had_nginx" ] && command -v deb-systemd-helper >/dev/null; then
-            deb-systemd-helper disable nginx.service >/dev/null 2>&1 || true
+        if [ -z "$had_nginx" ]; then
+            rm -f /etc/systemd/system/multi-user.target.wants/nginx.service
         fi' setup "$@" >&2
 }
 
