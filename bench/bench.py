@@ -192,7 +192,7 @@ def main():
     parser.add_argument("build", nargs="?", default="build", help="build directory")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each measurement")
     parser.add_argument("--seconds", type=int, default=2, help="length of each run of wrk")
-    parser.add_argument("--pairs", type=int, default=10, help="pairs of runs for the unguarded loss")
+    parser.add_argument("--pairs", type=int, default=10, help="pairs of unguarded runs")
     parser.add_argument("--workers", type=int, default=1, help="nginx workers of the gateway")
     parser.add_argument("--strict", action="store_true", help="a missed target is an error")
     arguments = parser.parse_args()
@@ -202,7 +202,7 @@ def main():
     program = os.path.join(build, "bench", "idem-bench-store")
     for path in (module, program):
         if not os.path.exists(path):
-            sys.exit(f"bench: {path} is missing: run `make build` first, or name the build directory")
+            sys.exit(f"bench: {path} is missing: run `make build`, or name the build directory")
     directory = tempfile.mkdtemp(prefix="bench-", dir=build)
     say(f"nginx {arguments.workers} worker(s), {os.cpu_count()} processors, load "
         f"{os.getloadavg()[0]:.1f}, {arguments.rounds} rounds of {arguments.seconds} s")

@@ -57,8 +57,8 @@ def run(server, location, connections, seconds, kind="fresh", name=None):
         raise BenchError(f"wrk failed: {done.stdout}{done.stderr}")
     result = json.loads(lines[-1])
     if result["wrong_status"] or result["broken"] or result["requests"] == 0:
-        raise BenchError(f"{location} at {connections} connections: {result['wrong_status']} answers "
-                         f"of a wrong status, {result['broken']} broken, of {result['requests']}\n"
+        raise BenchError(f"{location} at {connections} connections, {result['requests']} answers: "
+                         f"{result['wrong_status']} of a wrong status, {result['broken']} broken\n"
                          f"{server.log()}")
     result["rate"] = result["requests"] / result["seconds"]
     result["name"] = name

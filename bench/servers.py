@@ -34,7 +34,8 @@ class Nginx:
         with open(os.path.join(HERE, template), encoding="utf-8") as file:
             text = file.read()
         comment_end = text.index("\n{")
-        text = text[comment_end + 1:].format(dir=self.directory, port=self.port, user=user, **values)
+        text = text[comment_end + 1:].format(dir=self.directory, port=self.port, user=user,
+                                             **values)
         self.path = os.path.join(self.directory, "nginx.conf")
         with open(self.path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -107,10 +108,12 @@ def gateway(directory, name, upstream_port, workers, module=None):
     if module:
         load = f"load_module {module};"
         stores = "\n    ".join(
-            f"idempotency_store store_{sync} lmdb:{directory}/{name}-store-{sync}?size=16g&sync={sync};"
+            f"idempotency_store store_{sync} "
+            f"lmdb:{directory}/{name}-store-{sync}?size=16g&sync={sync};"
             for sync in ("always", "off"))
         guarded = "\n        ".join(
-            f"location /{sync}/ {{ idempotency store_{sync}; idempotency_scope bench; proxy_pass http://service; }}"
+            f"location /{sync}/ {{ idempotency store_{sync}; idempotency_scope bench; "
+            f"proxy_pass http://service; }}"
             for sync in ("always", "off"))
     return Nginx(directory, name, "gateway.conf", upstream=upstream_port, workers=workers,
                  load=load, stores=stores, guarded=guarded)

@@ -1,5 +1,8 @@
+#define _GNU_SOURCE /* nftw */
+
 #include "scene.h"
 
+#include <ftw.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -33,7 +36,7 @@ size_t scene_traces(struct scene_trace *ret_traces, size_t max)
     return count;
 }
 
-struct idem_executor *scene_start_closed(struct idem_executor_options *options)
+static struct idem_executor *start(const char *url, struct idem_executor_options *options)
 {
     struct idem_executor_options plain = {.sweep_us = -1};
     struct idem_executor *executor = NULL;
@@ -45,17 +48,58 @@ struct idem_executor *scene_start_closed(struct idem_executor_options *options)
     if (!options)
         options = &plain;
     options->trace = trace_keep;
-    assert_int_equal(idem_executor_new("memory:", options, &executor, &message), 0);
+    assert_int_equal(idem_executor_new(url, options, &executor, &message), 0);
     return executor;
+}
+
+static void await_open(struct idem_executor *executor)
+{
+    struct idem_message message = {{0}};
+
+    assert_int_equal(idem_executor_wait_open(executor, SCENE_WAIT_US, &message), 0);
+}
+
+struct idem_executor *scene_start_closed(struct idem_executor_options *options)
+{
+    return start("memory:", options);
 }
 
 struct idem_executor *scene_start(struct idem_executor_options *options)
 {
     struct idem_executor *executor = scene_start_closed(options);
-    struct idem_message message = {{0}};
 
-    assert_int_equal(idem_executor_wait_open(executor, SCENE_WAIT_US, &message), 0);
+    await_open(executor);
     return executor;
+}
+
+static char lmdb_directory[32];
+
+struct idem_executor *scene_start_lmdb(struct idem_executor_options *options)
+{
+    struct idem_executor *executor;
+    char url[128];
+
+    if (idem_store_url_check("lmdb:/tmp/idem-exec", NULL, NULL) == IDEM_ERR_UNSUPPORTED)
+        return NULL;
+    (void)snprintf(lmdb_directory, sizeof lmdb_directory, "/tmp/idem-exec-XXXXXX");
+    assert_non_null(mkdtemp(lmdb_directory));
+    (void)snprintf(url, sizeof url, "lmdb:%s?sync=off&size=64m", lmdb_directory);
+    executor = start(url, options);
+    await_open(executor);
+    return executor;
+}
+
+static int entry_remove(const char *path, const struct stat *status, int type, struct FTW *ftw)
+{
+    (void)status;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+void scene_remove_lmdb(void)
+{
+    assert_int_equal(nftw(lmdb_directory, entry_remove, 8, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 static void probe_notify(struct idem_job *job, enum idem_job_event event)

@@ -320,6 +320,48 @@ static void test_sweeps(void **state)
     idem_executor_free(executor, SCENE_WAIT_US);
 }
 
+/* Claims and verdicts in the thread, peeks here, sweeps in between: for ThreadSanitizer above all.
+ */
+static void test_peeks_while_applying(void **state)
+{
+    enum { ROUNDS = 40, WIDTH = 50 };
+    static struct probe claims[WIDTH], completes[WIDTH];
+    struct idem_executor_options options = {.sweep_us = 1};
+    struct idem_executor *executor;
+
+    (void)state;
+    faults_reset();
+    executor = scene_start_lmdb(&options);
+    if (!executor)
+        skip();
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (uint8_t i = 0; i < WIDTH; i++) {
+            probe_claim(&claims[i], i, i);
+            probe_verdict(&completes[i], IDEM_OP_COMPLETE, i, i);
+            claims[i].job.op.id.bytes[1] = completes[i].job.op.id.bytes[1] = (uint8_t)round;
+            scene_submit(executor, &claims[i]);
+            scene_submit(executor, &completes[i]);
+        }
+        while (completes[WIDTH - 1].done == 0) {
+            struct idem_op get = {.kind = IDEM_OP_GET, .id = claims[round].job.op.id};
+
+            assert_int_equal(idem_executor_peek(executor, &get), 0);
+            if (get.result == IDEM_RESULT_FOUND &&
+                get.out.found.record.state == IDEM_STATE_COMPLETED)
+                unit_assert_bytes(get.out.found.record.answer.body, TEXT("made"));
+            idem_op_deinit(&get);
+            (void)idem_executor_collect(executor);
+        }
+        for (uint8_t i = 0; i < WIDTH; i++) {
+            assert_int_equal(claims[i].job.op.result, IDEM_RESULT_ACQUIRED);
+            assert_int_equal(completes[i].job.op.result, IDEM_RESULT_OK);
+        }
+    }
+    assert_true(idem_executor_counters(executor).ops == (uint64_t)2 * ROUNDS * WIDTH);
+    idem_executor_free(executor, SCENE_WAIT_US);
+    scene_remove_lmdb();
+}
+
 static void test_refusals(void **state)
 {
     struct idem_executor *executor = NULL;
@@ -370,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_submit_from_notify),
         cmocka_unit_test(test_peek),
         cmocka_unit_test(test_sweeps),
+        cmocka_unit_test(test_peeks_while_applying),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_memory),
     };
