@@ -329,28 +329,47 @@ static int directory_prepare(const struct idem_gateway *gateway, struct idem_mes
     return error;
 }
 
+/* Says which part of the path stops this user, and what to do about it. */
+static void reach_tell(const struct idem_gateway *gateway, struct idem_message *message)
+{
+    const char *advice = gateway->as_root ? ", or choose another user with --user NAME" : "";
+    char user[IDEM_USER_TEXT_SIZE];
+    char part[PATH_MAX];
+    int reason = errno;
+
+    idem_place_user(geteuid(), user);
+    memcpy(part, gateway->store_directory, strlen(gateway->store_directory) + 1);
+    for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (access(part, X_OK) != 0) {
+            idem_message_set(message,
+                             "the store's directory %s is out of reach for user %s, who may not "
+                             "pass through %s; keep it elsewhere with --state DIR%s",
+                             gateway->store_directory, user, part, advice);
+            return;
+        }
+        *slash = '/';
+    }
+    idem_message_set(message,
+                     "user %s may not write in the store's directory %s (%s); change its owner%s",
+                     user, gateway->store_directory, strerror(reason), advice);
+}
+
 /* In the child: becomes the worker's user, opens the store, says what came of it, ends. */
 static void store_try(const struct idem_gateway *gateway, int report)
 {
     struct idem_message message = {{0}};
     struct idem_store *store = NULL;
-    char user[IDEM_USER_TEXT_SIZE];
-    int error = IDEM_OK;
+    int error = IDEM_ERR_UNAVAILABLE;
     ssize_t written;
 
     if (gateway->as_root &&
         (initgroups(gateway->worker_user, gateway->worker_gid) != 0 ||
          setgid(gateway->worker_gid) != 0 || setuid(gateway->worker_uid) != 0)) {
         idem_message_set(&message, "cannot become %s: %s", gateway->worker_user, strerror(errno));
-        error = IDEM_ERR_UNAVAILABLE;
     } else if (gateway->store_directory[0] != '\0' &&
                access(gateway->store_directory, R_OK | W_OK | X_OK) != 0) {
-        idem_message_set(&message,
-                         "user %s may not write in the store's directory %s (%s); change "
-                         "its owner, or choose another user%s",
-                         idem_place_user(geteuid(), user), gateway->store_directory,
-                         strerror(errno), gateway->as_root ? " with --user NAME" : "");
-        error = IDEM_ERR_UNAVAILABLE;
+        reach_tell(gateway, &message);
     } else {
         error = idem_store_open(gateway->store_url, NULL, &store, &message);
         idem_store_close(store);

@@ -5,6 +5,7 @@ import os
 import pwd
 import re
 import signal
+import stat
 import subprocess
 
 from nginx import BUILD, SANITIZE, children, free_port, process_state, sanitizer_environment
@@ -24,6 +25,14 @@ def environment(**changed):
     known = {name: os.environ[name] for name in names if name in os.environ}
     known.update(changed)
     return {name: str(value) for name, value in known.items() if value is not None}
+
+
+def open_for_all(path):
+    """pytest's own directories are closed to others; nginx's workers must pass through."""
+    path = str(path)
+    while path != "/tmp" and os.stat(path).st_uid == os.geteuid():
+        os.chmod(path, os.stat(path).st_mode | stat.S_IXOTH | stat.S_IXGRP)
+        path = os.path.dirname(path)
 
 
 class Ran:
@@ -119,6 +128,7 @@ class Gateway:
     def __init__(self, directory, upstream_url, *words, store="size=64m", env=None):
         self.directory = str(directory)
         os.makedirs(self.directory, exist_ok=True)
+        open_for_all(self.directory)
         self.state = os.path.join(self.directory, "state")
         self.store_url = f"lmdb:{self.state}/store" + (f"?{store}" if store else "")
         self.port = free_port()
@@ -167,8 +177,8 @@ class Gateway:
     def workers(self):
         return children(self.nginx())
 
-    def post(self, key=None, **how):
-        return rawhttp.send(self.port, "POST", "/pay", key=key, **how)
+    def post(self, key=None, target="/pay", **how):
+        return rawhttp.send(self.port, "POST", target, key=key, **how)
 
     def signal(self, number):
         os.kill(self.process.pid, number)
