@@ -36,7 +36,6 @@ WRONG = [
     ("idempotency_methods CONNECT;", r"POST.*PATCH|cannot be guarded|safe"),
     ("idempotency_methods post;", r"POST"),
     ("idempotency_methods FETCH;", r"POST"),
-    ("idempotency_methods POST POST;", r"POST|twice|duplicate"),
     # fingerprint
     ("idempotency_fingerprint;", r"number of arguments"),
     ("idempotency_fingerprint json;", r"raw"),
@@ -83,7 +82,7 @@ WRONG = [
     ("idempotency_body_max -1;", r"64m|size"),
     ("idempotency_body_max large;", r"64m|size"),
     ("idempotency_close_delimited;", r"number of arguments"),
-    ("idempotency_close_delimited yes;", r"\"on\".*\"off\"|on.*off"),
+    ("idempotency_close_delimited yes;", r"allowed: off on"),
     ("idempotency_hide_header;", r"number of arguments"),
     ("idempotency_hide_header 'A B';", r"header|name"),
     ("idempotency_hide_header 'X:';", r"header|name"),
@@ -132,15 +131,18 @@ def assert_refused(scene, text, allowed):
     assert code != 0, f"accepted: {text}"
     errors = [line for line in output.splitlines() if "[emerg]" in line]
     assert errors, output
-    assert any(f'"{name_of(text)}"' in line or name_of(text) in line for line in errors), errors
+    named = re.compile(rf'"?{name_of(text)}\b|idempotency store "x"')
+    assert any(named.search(line) for line in errors), errors
     assert any(re.search(allowed, line) for line in errors), errors
     assert "Sanitizer" not in output and "runtime error" not in output
+    return output
 
 
 @pytest.mark.parametrize("text,allowed", WRONG, ids=[text for text, _ in WRONG])
 def test_wrong_value_names_the_directive_and_what_is_allowed(make_scene, text, allowed):
     scene = make_scene(extra=f"location /x {{ {text} }}", start=False)
-    assert_refused(scene, text, allowed)
+    output = assert_refused(scene, text, allowed)
+    assert "allowed: " in output, output
 
 
 @pytest.mark.parametrize("text", NOT_YET)

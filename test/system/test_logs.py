@@ -137,11 +137,3 @@ def test_log_has_no_secrets(scene):
     scene.upstream.answer(fault="close")
     scene.post(new_key(), headers=[("Authorization", secret)], body=b"card=4111")
     assert secret not in scene.nginx.log() and "card=4111" not in scene.nginx.log()
-
-
-def test_unknown_outcome_is_in_the_error_log(scene, key):
-    """The person on call finds it: an outcome that became unknown is told once, with its id."""
-    scene.upstream.answer(fault="close")
-    scene.post(key)
-    identity = fields(scene)[0][2]
-    wait_until(lambda: identity in scene.nginx.log(), "the id of the unknown outcome in the log")

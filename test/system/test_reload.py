@@ -88,18 +88,24 @@ def test_request_in_flight_ends_well_across_a_drained_stop_or_reload(make_scene,
     if how == "quit":
         scene.nginx.signal_quit()
         gate.release()
+        read_and_close(sender, client)
         assert scene.nginx.wait_ended() == 0
         scene.nginx.start()
     else:
         old = scene.nginx.reload()
         assert kind_of(scene.post(key)) == "in-progress", "the new worker sees the claim of the old"
         gate.release()
+        read_and_close(sender, client)
         wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in old), "old workers")
-    if client == "waits":
-        assert sender.read_response().body == b"drained"
     again = scene.post(key)
     assert again.replayed and again.body == b"drained"
     assert scene.upstream.count() == 1
+
+
+def read_and_close(sender, client):
+    if client == "waits":
+        assert sender.read_response().body == b"drained"
+        sender.close()
 
 
 def test_lease_is_renewed_by_an_old_worker_that_drains(make_scene, key):

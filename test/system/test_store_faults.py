@@ -218,7 +218,8 @@ def test_many_verdicts_get_in_while_the_map_is_full(make_scene):
 
 
 def test_map_full_then_expired_records_make_room(make_scene):
-    scene = make_scene(store_options="size=2m", guard="idempotency_ttl 1s;")
+    scene = make_scene(store_options="size=2m",
+                       guard="idempotency_ttl 2s; idempotency_lease 300ms;")
     scene.upstream.answer(body=BIG)
     fill_store(scene)
     back_to_work(scene)
@@ -238,7 +239,7 @@ def test_map_grown_by_configuration_takes_more(make_scene):
 
 def test_disk_full_fails_closed_and_recovers(make_scene, make_disk):
     disk = make_disk("8m")
-    scene = make_scene(store=f"lmdb:{disk.path('store')}?size=1g")
+    scene = make_scene(store=f"lmdb:{disk.path('store')}?size=1g&reserve=1m")
     scene.upstream.answer(body=BIG)
     kept = {}
     for _ in range(3):
@@ -268,7 +269,7 @@ def test_disk_full_fails_closed_and_recovers(make_scene, make_disk):
 
 def test_disk_full_when_the_answer_comes_delivers_it_and_never_runs_again(make_scene, make_disk):
     disk = make_disk("8m")
-    scene = make_scene(store=f"lmdb:{disk.path('store')}?size=1g",
+    scene = make_scene(store=f"lmdb:{disk.path('store')}?size=1g&reserve=1m",
                        guard="idempotency_body_max 4m;")
     key = new_key()
     body = b"w" * 2_000_000
