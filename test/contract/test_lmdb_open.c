@@ -1,0 +1,470 @@
+/* What only the LMDB store does when it is opened: what it refuses, and with which words. */
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "contract.h"
+#include "store/lmdb/filesystem.h"
+
+static const struct row *lmdb_row(void)
+{
+    for (size_t i = 0; i < rows_count; i++)
+        if (strcmp(rows[i].name, "lmdb") == 0)
+            return &rows[i];
+    fail_msg("there is no row for LMDB");
+    return NULL;
+}
+
+static int setup(void **state)
+{
+    *state = (void *)(uintptr_t)lmdb_row();
+    return world_setup(state);
+}
+
+/* Opens a URL that must be refused; the sentence must hold these words. */
+static void refused(const char *url, int wanted, const char *words)
+{
+    struct idem_message message = {""};
+    struct idem_store *store = NULL;
+    int error = idem_store_open(url, NULL, &store, &message);
+
+    if (error != wanted || store)
+        fail_msg("%s: %d (%s) instead of %d", url, error, message.text, wanted);
+    if (!strstr(message.text, words))
+        fail_msg("%s: \"%s\" does not say \"%s\"", url, message.text, words);
+}
+
+static void options_are_checked(void **state)
+{
+    static const struct {
+        const char *url;
+        const char *words;
+    } cases[] = {
+        {"lmdb:", "needs a directory"},
+        {"lmdb:?size=1g", "needs a directory"},
+        {"lmdb:/tmp/x?size=0", "size=0 is not allowed"},
+        {"lmdb:/tmp/x?size=1048575", "from 1024k"},
+        {"lmdb:/tmp/x?size=99999g", "to 16384g"},
+        {"lmdb:/tmp/x?size=1t", "size=1t is not allowed"},
+        {"lmdb:/tmp/x?size=", "size= is not allowed"},
+        {"lmdb:/tmp/x?size=-1g", "size=-1g is not allowed"},
+        {"lmdb:/tmp/x?sync=maybe", "sync=always"},
+        {"lmdb:/tmp/x?reserve=1k", "reserve=1k is not allowed"},
+        {"lmdb:/tmp/x?size=2m&reserve=2m", "at most half"},
+        {"lmdb:/tmp/x?speed=9", "no option \"speed\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct idem_message message = {""};
+
+        refused(cases[i].url, IDEM_ERR_INVALID, cases[i].words);
+        assert_int_equal(idem_store_url_check(cases[i].url, NULL, &message), IDEM_ERR_INVALID);
+        assert_non_null(strstr(message.text, cases[i].words));
+    }
+    assert_int_equal(access("/tmp/x", F_OK), -1);
+}
+
+static void missing_parent_is_named(void **state)
+{
+    (void)state;
+    refused("lmdb:/nonexistent/idem/store", IDEM_ERR_UNAVAILABLE, "/nonexistent/idem/store");
+}
+
+static void file_is_no_directory(void **state)
+{
+    struct world *world = *state;
+    char url[160];
+
+    snprintf(url, sizeof url, "lmdb:%s/data.mdb", world->directory);
+    refused(url, IDEM_ERR_INVALID, "is not a directory");
+}
+
+static unsigned mode_of(const char *directory, const char *name)
+{
+    struct stat status;
+    char path[256];
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    assert_int_equal(stat(path, &status), 0);
+    return status.st_mode & 07777;
+}
+
+static void files_are_private(void **state)
+{
+    struct world *world = *state;
+    char url[160], path[160];
+    struct idem_store *store;
+    mode_t mask = umask(0);
+
+    snprintf(path, sizeof path, "%s/made", world->directory);
+    snprintf(url, sizeof url, "lmdb:%s/made", world->directory);
+    assert_int_equal(idem_store_open(url, NULL, &store, NULL), IDEM_OK);
+    umask(mask);
+    idem_store_close(store);
+    assert_int_equal(mode_of(path, "."), 0700);
+    assert_int_equal(mode_of(path, "data.mdb"), 0600);
+    assert_int_equal(mode_of(path, "lock.mdb"), 0600);
+    snprintf(path, sizeof path, "%s/made/data.mdb", world->directory);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/made/lock.mdb", world->directory);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/made", world->directory);
+    assert_int_equal(rmdir(path), 0);
+}
+
+/* Runs in a child, so that it may give up its rights. Exits 0 when all is as it should be. */
+static void in_child(void (*check)(struct world *), struct world *world)
+{
+    int status;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        check(world);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void denied_in_child(struct world *world)
+{
+    struct idem_message message = {""};
+    struct idem_store *store;
+    const struct passwd *nobody = getpwnam("nobody");
+    int error;
+
+    /* Root may do anything, so the check is made as somebody else. */
+    if (geteuid() == 0 && (!nobody || setuid(nobody->pw_uid)))
+        _exit(2);
+    error = idem_store_open(world->url, NULL, &store, &message);
+    if (error != IDEM_ERR_UNAVAILABLE || !strstr(message.text, world->directory))
+        _exit(3);
+    if (!strstr(message.text, getpwuid(geteuid())->pw_name))
+        _exit(4);
+}
+
+static void denied_names_directory_and_user(void **state)
+{
+    struct world *world = *state;
+
+    world_close(world);
+    assert_int_equal(chmod(world->directory, 0500), 0);
+    in_child(denied_in_child, world);
+    assert_int_equal(chmod(world->directory, 0755), 0);
+    in_child(denied_in_child, world);
+    assert_int_equal(chmod(world->directory, 0700), 0);
+}
+
+static void second_handle_is_refused(void **state)
+{
+    struct world *world = *state;
+    char url[160];
+
+    refused(world->url, IDEM_ERR_INVALID, "open in this process already");
+    snprintf(url, sizeof url, "lmdb:%s/../%s", world->directory, strrchr(world->directory, '/'));
+    refused(url, IDEM_ERR_INVALID, "open in this process already");
+    expect(claim(world, "k", "A"), ACQUIRED);
+    world_reopen(world);
+    expect(claim(world, "k", "B"), IN_PROGRESS);
+}
+
+static void forked_handle_in_child(struct world *world)
+{
+    struct idem_op op = {.kind = IDEM_OP_GET};
+    struct idem_op *ops[] = {&op};
+    struct idem_message message = {""};
+    struct idem_store *own;
+
+    if (idem_store_apply(world->store, ops, 1, &message) != IDEM_ERR_INVALID ||
+        !strstr(message.text, "fork"))
+        _exit(2);
+    if (idem_store_peek(world->store, &op) != IDEM_ERR_INVALID)
+        _exit(3);
+    if (idem_store_open(world->url, NULL, &own, &message))
+        _exit(4);
+    if (idem_store_apply(own, ops, 1, &message) || op.result != IDEM_RESULT_ABSENT)
+        _exit(5);
+    idem_store_close(own);
+    idem_store_close(world->store);
+}
+
+static void forked_handle_is_refused(void **state)
+{
+    struct world *world = *state;
+
+    claim(world, "before", "A");
+    in_child(forked_handle_in_child, world);
+    expect(claim(world, "before", "B"), IN_PROGRESS);
+    expect(claim(world, "after", "A"), ACQUIRED);
+    refused(world->url, IDEM_ERR_INVALID, "open in this process already");
+}
+
+static void network_filesystems_are_refused(void **state)
+{
+    static const unsigned long refused_magics[] = {
+        0x6969,     0x517b,     0xfe534d42, 0xff534d42, 0x00c36400, 0x01021997, 0x65735546,
+        0x5346414f, 0x0bd00bd0, 0x47504653, 0x01161970, 0x7461636f, 0x73757245, 0x19830326,
+    };
+    static const unsigned long allowed_magics[] = {
+        0xef53, 0x58465342, 0x9123683e, 0x2fc12fc1, 0xf2f52010, 0x01021994, 0x794c7630, 0xdeadbeef,
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(refused_magics); i++)
+        assert_true(idem_filesystem_find(refused_magics[i]).refused);
+    for (size_t i = 0; i < COUNT(allowed_magics); i++)
+        assert_false(idem_filesystem_find(allowed_magics[i]).refused);
+    /* As a kernel with a signed f_type says it. */
+    assert_true(idem_filesystem_find(0xffffffffff534d42).refused);
+}
+
+static void data_path(const struct world *world, char *ret_path, size_t size)
+{
+    snprintf(ret_path, size, "%s/data.mdb", world->directory);
+}
+
+/* Opening must say what to do, and must not touch what it could not read. */
+static void refused_as_corrupt(struct world *world)
+{
+    struct stat before, after;
+    char path[160];
+
+    data_path(world, path, sizeof path);
+    assert_int_equal(stat(path, &before), 0);
+    refused(world->url, IDEM_ERR_CORRUPT, "move it aside");
+    refused(world->url, IDEM_ERR_CORRUPT, world->directory);
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(before.st_size, after.st_size);
+    assert_int_equal(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);
+}
+
+static void cut_off_file_is_corrupt(void **state)
+{
+    static const off_t sizes[] = {100000, 40000, 9000, 8192, 5000, 100};
+    struct world *world = *state;
+    char path[128], key[16];
+
+    for (int i = 0; i < 200; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        claim(world, key, "A");
+    }
+    world_close(world);
+    data_path(world, path, sizeof path);
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        assert_int_equal(truncate(path, sizes[i]), 0);
+        refused_as_corrupt(world);
+    }
+    unlink(path);
+    world_open(world, "");
+}
+
+static void overwrite(const char *path, off_t offset, const void *bytes, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes, size, offset), (ssize_t)size);
+    assert_int_equal(close(fd), 0);
+}
+
+static void other_file_is_corrupt(void **state)
+{
+    struct world *world = *state;
+    char path[128], garbage[8192];
+
+    world_close(world);
+    data_path(world, path, sizeof path);
+    memset(garbage, 'g', sizeof garbage);
+    overwrite(path, 0, garbage, sizeof garbage);
+    refused_as_corrupt(world);
+    unlink(path);
+    world_open(world, "");
+}
+
+static void empty_file_is_a_new_store(void **state)
+{
+    struct world *world = *state;
+    char path[160];
+
+    world_close(world);
+    data_path(world, path, sizeof path);
+    assert_int_equal(truncate(path, 0), 0);
+    world_open(world, "");
+    expect(claim(world, "k", "A"), ACQUIRED);
+}
+
+/* Flips one bit behind each place where `needle` is found in the data file. */
+static unsigned damage(const struct world *world, const char *needle, size_t ahead)
+{
+    static char bytes[1 << 20];
+    char path[160];
+    ssize_t size;
+    unsigned found = 0;
+    int fd;
+
+    data_path(world, path, sizeof path);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    size = read(fd, bytes, sizeof bytes);
+    assert_int_equal(close(fd), 0);
+    for (ssize_t i = 0; i + (ssize_t)strlen(needle) + (ssize_t)ahead < size; i++) {
+        if (memcmp(bytes + i, needle, strlen(needle)) != 0)
+            continue;
+        bytes[i + (ssize_t)ahead] ^= 1;
+        overwrite(path, i + (off_t)ahead, &bytes[i + (ssize_t)ahead], 1);
+        found++;
+    }
+    return found;
+}
+
+static void damaged_record_is_left_alone(void **state)
+{
+    struct world *world = *state;
+    struct idem_op *op;
+
+    claim(world, "k", "A");
+    complete(world, "k", "A", "a very particular answer");
+    claim(world, "other", "A");
+    world_close(world);
+    assert_in_range(damage(world, "a very particular answer", 5), 1, 10);
+    world_open(world, "");
+    expect(claim(world, "k", "B"), CORRUPT);
+    expect(claim(world, "k", "A"), CORRUPT);
+    expect(complete(world, "k", "A", "another"), CORRUPT);
+    expect(fail_claim(world, "k", "A"), CORRUPT);
+    expect(get(world, "k"), CORRUPT);
+    expect(forget(world, "k", false), CORRUPT);
+    op = peek(world, op_make(world, IDEM_OP_GET, "k"));
+    expect(op, CORRUPT);
+    expect(claim(world, "other", "B"), IN_PROGRESS);
+    op = op_make(world, IDEM_OP_SCAN, NULL);
+    op->in.scan.limit = 10;
+    assert_int_equal(run(world, op)->out.count, 1);
+    advance(world, 365 * DAY);
+    sweep_all(world);
+    expect(claim(world, "k", "B"), CORRUPT);
+    expect(forget(world, "k", true), OK);
+    expect(claim(world, "k", "B"), ACQUIRED);
+}
+
+/* The value of a fact, "" when there is none. */
+static const char *fact(const struct idem_store_fact *facts, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(facts[i].name, name) == 0)
+            return facts[i].value;
+    return "";
+}
+
+static void facts_are_told(void **state)
+{
+    struct idem_store_fact facts[IDEM_STORE_FACTS_MAX];
+    struct world *world = *state;
+    size_t count;
+
+    claim(world, "k", "A");
+    count = idem_store_describe(world->store, facts, IDEM_STORE_FACTS_MAX);
+    assert_string_equal(fact(facts, count, "directory"), world->directory);
+    assert_string_equal(fact(facts, count, "records"), "1");
+    assert_non_null(strstr(fact(facts, count, "durability"), "sync=always"));
+    assert_non_null(strstr(fact(facts, count, "backend"), "LMDB"));
+    assert_non_null(strstr(fact(facts, count, "size"), "17179869184"));
+    assert_int_equal(idem_store_describe(world->store, facts, 2), 2);
+    world_close(world);
+    world_open(world, "?sync=off");
+    count = idem_store_describe(world->store, facts, IDEM_STORE_FACTS_MAX);
+    assert_non_null(strstr(fact(facts, count, "may lose"), "power failure"));
+}
+
+/* Another process is given more room and uses it; this one follows. */
+static void grow_in_child(struct world *world)
+{
+    struct world other = *world;
+    char key[32];
+
+    snprintf(other.url, sizeof other.url, "lmdb:%s?size=64m&sync=off", world->directory);
+    other.clock.context = &other;
+    memset(other.ops, 0, sizeof other.ops);
+    if (idem_store_open(other.url, &other.clock, &other.store, NULL))
+        _exit(2);
+    for (int i = 0; i < 4000; i++) {
+        snprintf(key, sizeof key, "other %d", i);
+        if (claim(&other, key, "A")->result != IDEM_RESULT_ACQUIRED)
+            _exit(3);
+    }
+    world_close(&other);
+}
+
+static void larger_map_is_followed(void **state)
+{
+    struct world *world = *state;
+    struct idem_op *op;
+
+    world_close(world);
+    world_open(world, "?size=1m&sync=off");
+    expect(claim(world, "k", "A"), ACQUIRED);
+    expect(peek(world, op_make(world, IDEM_OP_GET, "k")), FOUND);
+    in_child(grow_in_child, world);
+    op = op_make(world, IDEM_OP_GET, "other 3999");
+    assert_null(peek(world, op)); /* the long way knows how */
+    expect(run(world, op), FOUND);
+    expect(peek(world, op_make(world, IDEM_OP_GET, "other 3999")), FOUND);
+    expect(claim(world, "k2", "A"), ACQUIRED);
+    expect(claim(world, "other 0", "B"), IN_PROGRESS);
+}
+
+static void files_of_root_go_to_owner(void **state)
+{
+    struct world *world = *state;
+    const struct passwd *nobody = getpwnam("nobody");
+    struct stat status;
+    char path[160];
+
+    if (geteuid() != 0 || !nobody)
+        return; /* only root makes files that somebody else cannot open */
+    world_close(world);
+    data_path(world, path, sizeof path);
+    unlink(path);
+    assert_int_equal(chown(world->directory, nobody->pw_uid, nobody->pw_gid), 0);
+    world_open(world, "");
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_uid, nobody->pw_uid);
+}
+
+#define RULE(words, check)                        \
+    {                                             \
+        words, check, setup, world_teardown, NULL \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RULE("options are checked, and the sentence says what is allowed", options_are_checked),
+        RULE("a missing parent is named", missing_parent_is_named),
+        RULE("a file is no directory", file_is_no_directory),
+        RULE("directory and files are private to their user", files_are_private),
+        RULE("permission denied names directory and user", denied_names_directory_and_user),
+        RULE("a second handle on one directory in one process is refused",
+             second_handle_is_refused),
+        RULE("a handle that was opened before a fork is refused after it",
+             forked_handle_is_refused),
+        RULE("network file systems are refused", network_filesystems_are_refused),
+        RULE("a file that was cut off is corrupt", cut_off_file_is_corrupt),
+        RULE("a file that LMDB did not write is corrupt", other_file_is_corrupt),
+        RULE("an empty file is a new store", empty_file_is_a_new_store),
+        RULE("a damaged record is told and left alone", damaged_record_is_left_alone),
+        RULE("facts are told", facts_are_told),
+        RULE("a map that another process made larger is followed", larger_map_is_followed),
+        RULE("files made by root are given to the owner of the directory",
+             files_of_root_go_to_owner),
+    };
+
+    return cmocka_run_group_tests_name("lmdb: opening", tests, NULL, NULL);
+}
