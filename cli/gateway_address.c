@@ -119,35 +119,36 @@ int idem_listen_parse(const char *text, struct idem_listen *ret_listen,
     return IDEM_OK;
 }
 
-int idem_upstream_parse(const char *text, struct idem_upstream *ret_upstream,
-                        struct idem_message *message)
+/* A socket file. What has a meaning in nginx's configuration is not for its name. */
+static int upstream_local(const char *text, const char *path, struct idem_upstream *ret_upstream,
+                          struct idem_message *message)
 {
-    struct idem_upstream upstream = {0};
-    char authority[IDEM_HOST_SIZE_MAX + IDEM_PORT_SIZE + 3];
-    const char *rest;
-    size_t size;
+    const size_t size_max = sizeof((struct sockaddr_un *)0)->sun_path;
+    size_t size = strlen(path);
 
-    rest = strncmp(text, "http://unix:", 12) == 0 ? text + 7 : text;
-    if (strncmp(rest, "unix:", 5) == 0) {
-        upstream.local = true;
-        size = strlen(rest + 5);
-        if (rest[5] != '/' || size >= sizeof((struct sockaddr_un *)0)->sun_path ||
-            strpbrk(rest + 5, "\"\\$;{}: \t\r\n") != NULL) {
-            idem_message_set(message,
-                             "--upstream %.200s: write unix:/PATH, at most %zu bytes of "
-                             "path, without blanks, quotes, colons, braces, $ ; and \\",
-                             text, sizeof((struct sockaddr_un *)0)->sun_path - 1);
-            return IDEM_ERR_INVALID;
-        }
-        memcpy(upstream.path, rest + 5, size + 1);
-        *ret_upstream = upstream;
-        return IDEM_OK;
+    if (path[0] != '/' || size >= size_max || strpbrk(path, "\"'\\$;{}#: \t\r\n") != NULL) {
+        idem_message_set(message,
+                         "--upstream %.200s: write unix:/PATH, at most %zu bytes of path, without "
+                         "blanks, quotes, colons, braces and any of $ ; # \\",
+                         text, size_max - 1);
+        return IDEM_ERR_INVALID;
     }
-    upstream.tls = strncmp(text, "https://", 8) == 0;
-    rest = upstream.tls ? text + 8 : strncmp(text, "http://", 7) == 0 ? text + 7 : "";
-    size = strcspn(rest, "/?#");
-    snprintf(authority, sizeof authority, "%.*s", (int)(size < sizeof authority ? size : 0), rest);
-    if (!host_split(authority, upstream.host, upstream.port)) {
+    ret_upstream->local = true;
+    memcpy(ret_upstream->path, path, size + 1);
+    return IDEM_OK;
+}
+
+/* "HOST[:PORT][/]", after the scheme. */
+static int upstream_remote(const char *text, const char *rest, struct idem_upstream *ret_upstream,
+                           struct idem_message *message)
+{
+    char authority[IDEM_HOST_SIZE_MAX + IDEM_PORT_SIZE + 3] = "";
+    size_t size = strcspn(rest, "/?#");
+
+    if (size < sizeof authority) {
+        memcpy(authority, rest, size);
+    }
+    if (!host_split(authority, ret_upstream->host, ret_upstream->port)) {
         idem_message_set(message,
                          "--upstream %.200s: write http://HOST:PORT, https://HOST:PORT or "
                          "unix:/PATH",
@@ -156,16 +157,39 @@ int idem_upstream_parse(const char *text, struct idem_upstream *ret_upstream,
     }
     if (rest[size] != '\0' && strcmp(rest + size, "/") != 0) {
         idem_message_set(message,
-                         "--upstream %.200s: leave the path out; the gateway passes the "
-                         "client's own on, unchanged",
+                         "--upstream %.200s: leave the path out; the gateway passes the client's "
+                         "own on, unchanged",
                          text);
         return IDEM_ERR_INVALID;
     }
-    if (upstream.port[0] == '\0') {
-        snprintf(upstream.port, sizeof upstream.port, "%s", upstream.tls ? "443" : "80");
+    if (ret_upstream->port[0] == '\0') {
+        memcpy(ret_upstream->port, ret_upstream->tls ? "443" : "80", ret_upstream->tls ? 4 : 3);
     }
-    *ret_upstream = upstream;
     return IDEM_OK;
+}
+
+int idem_upstream_parse(const char *text, struct idem_upstream *ret_upstream,
+                        struct idem_message *message)
+{
+    struct idem_upstream upstream = {0};
+    int error;
+
+    if (strncmp(text, "unix:", 5) == 0) {
+        error = upstream_local(text, text + 5, &upstream, message);
+    } else if (strncmp(text, "http://unix:", 12) == 0) {
+        error = upstream_local(text, text + 12, &upstream, message);
+    } else if (strncmp(text, "https://", 8) == 0) {
+        upstream.tls = true;
+        error = upstream_remote(text, text + 8, &upstream, message);
+    } else {
+        /* Without a scheme there is nothing after it, which is refused as such. */
+        error = upstream_remote(text, strncmp(text, "http://", 7) == 0 ? text + 7 : "", &upstream,
+                                message);
+    }
+    if (error == IDEM_OK) {
+        *ret_upstream = upstream;
+    }
+    return error;
 }
 
 void idem_upstream_format(const struct idem_upstream *upstream, char *ret_text, size_t size)

@@ -410,8 +410,10 @@ def test_processes_are_not_waited_for_when_idle(make_gateway):
 def test_standard_output_closed_early(make_gateway, key):
     """A reader that goes away takes nothing with it."""
     gateway = make_gateway()
+    # Its own, because the fixture's processes write into files.
     process = subprocess.Popen([IDEM, *gateway.words], stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, env=environment(), cwd=gateway.directory)
+                               stderr=subprocess.DEVNULL, env=environment(**gateway.env),
+                               cwd=gateway.directory)
     try:
         assert b"ready on" in process.stdout.readline()
         gateway.groups.append(gateway.nginx())

@@ -95,7 +95,8 @@ def test_upstreams(url, server):
     "", "api:9000", "ftp://api", "http://", "http://api:0", "http://api:65536", "http://api:x",
     "http://user@api", "http://api/path", "http://api?x", "http://api;", "http://$host",
     "http://api{", "http://a b", "http://[::1", "http://" + "a" * 300, "unix:relative", "unix:",
-    "unix:/a b", "unix:/a;b", "unix:/a$b", "unix:/" + "a" * 200, "http://api\nx", "http://api:80:80",
+    "unix:/a b", "unix:/a;b", "unix:/a$b", "unix:/" + "a" * 200, "unix:/a#b", "http://api\nx",
+    "http://api:80:80",
 ])
 def test_wrong_upstreams(url):
     assert "--upstream" in refused(USAGE, "gateway", "--listen", ":8080", "--upstream", url,
@@ -152,7 +153,7 @@ def test_set_takes_whole_directives(directive):
     ([*WORDS[1:], "--store", "memory:", "--workers", "2"], "--workers 1"),
     ([*WORDS[1:], "--store", "nosuch:x"], "nosuch"),
     ([*WORDS[1:], "--state", "/tmp/a$b"], "with $ or control characters"),
-    ([*WORDS[1:], "--required", "--set", "idempotency_key $http_x required;"], "exclude each other"),
+    ([*WORDS[1:], "--required", "--set", "idempotency_key $http_x;"], "exclude each other"),
     ([*WORDS[1:], "--user", "no-such-user-here"], "--user"),
     ([*WORDS[1:], "word"], "one word too many"),
 ])
