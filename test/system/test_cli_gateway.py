@@ -13,18 +13,24 @@ import pytest
 from nginx import children, process_state
 from scene import Background, new_key
 from test_cli_support import (CUT, FAILURE, IDEM, OK, REFUSED, Gateway, environment, good,
-                              group_alive, idem, refused)
+                              group_alive, idem, own_directory, refused)
 from waiting import hold_true_for, wait_until
 
 
+@pytest.fixture(name="place")
+def _place():
+    with own_directory() as path:
+        yield path
+
+
 @pytest.fixture
-def make_gateway(tmp_path, make_upstream):
+def make_gateway(place, make_upstream):
     made = []
 
     def make(*words, upstream=None, directory=None, **options):
         upstream = upstream or make_upstream()
         url = upstream if isinstance(upstream, str) else f"http://127.0.0.1:{upstream.port}"
-        gateway = Gateway(directory or tmp_path / f"gateway{len(made)}", url, *words, **options)
+        gateway = Gateway(directory or place / f"gateway{len(made)}", url, *words, **options)
         gateway.upstream = upstream
         made.append(gateway)
         return gateway
@@ -111,8 +117,8 @@ def test_an_upstream_that_comes_later(make_gateway, make_upstream, key):
     assert gateway.post(key).status == 201 and upstream.count() == 1
 
 
-def test_an_upstream_behind_a_socket_file(make_gateway, tmp_path, key):
-    path = tmp_path / "up.sock"
+def test_an_upstream_behind_a_socket_file(make_gateway, place, key):
+    path = place / "up.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(8)
@@ -191,7 +197,7 @@ def test_another_user_for_the_workers(make_gateway, key):
 
 # ---- two of them
 
-def test_a_second_gateway_on_the_state_directory(make_gateway, tmp_path, key):
+def test_a_second_gateway_on_the_state_directory(make_gateway, place, key):
     gateway = make_gateway().start()
     ran = refused(FAILURE, "gateway", "--listen", "127.0.0.1:1", "--upstream", "http://127.0.0.1:1",
                   "--state", gateway.state)
@@ -204,10 +210,10 @@ def test_a_second_gateway_on_the_state_directory(make_gateway, tmp_path, key):
     assert second.post(key).replayed and gateway.upstream.count() == 1
 
 
-def test_a_taken_port(make_gateway, tmp_path):
+def test_a_taken_port(make_gateway, place):
     gateway = make_gateway().start()
     ran = refused(FAILURE, "gateway", "--listen", f"127.0.0.1:{gateway.port}", "--upstream",
-                  "http://127.0.0.1:1", "--state", tmp_path / "other")
+                  "http://127.0.0.1:1", "--state", place / "other")
     assert f"cannot listen on 127.0.0.1:{gateway.port}: another program" in ran.err
 
 
@@ -285,12 +291,12 @@ def test_a_reload_with_a_request_under_way_loses_nothing(make_gateway, key):
     assert gateway.post(key).replayed and gateway.upstream.count() == 1
 
 
-def test_the_log_is_opened_again(make_gateway, tmp_path, key):
-    log = tmp_path / "access.log"
+def test_the_log_is_opened_again(make_gateway, place, key):
+    log = place / "access.log"
     gateway = make_gateway("--access-log", str(log)).start()
     gateway.post(key)
     wait_until(lambda: log.read_text(), "the request is logged")
-    log.rename(tmp_path / "access.log.1")
+    log.rename(place / "access.log.1")
     gateway.signal(signal.SIGUSR1)
     wait_until(log.exists, "the log is there again")
     wait_until(lambda: gateway.post(key).replayed and log.read_text(), "it is written to")

@@ -7,8 +7,15 @@ import subprocess
 import pytest
 
 from nginx import free_port
-from test_cli_support import (FAILURE, IDEM, OK, USAGE, environment, good, idem, open_for_all,
+from test_cli_support import (FAILURE, IDEM, OK, USAGE, environment, good, idem, own_directory,
                               refused)
+
+
+@pytest.fixture(name="place")
+def _place():
+    with own_directory() as path:
+        yield path
+
 
 WORDS = ["gateway", "--listen", "127.0.0.1:8080", "--upstream", "http://127.0.0.1:9000"]
 
@@ -29,21 +36,21 @@ def location(text):
     return text.split("location / {")[1].split("}")[0]
 
 
-def test_the_configuration_guards_everything(tmp_path):
-    text = conf("--state", tmp_path / "state")
+def test_the_configuration_guards_everything(place):
+    text = conf("--state", place / "state")
     guarded = location(text)
     assert "idempotency main;" in guarded and "idempotency_key" not in guarded
     assert "proxy_pass http://idem_upstream;" in guarded
     assert "proxy_http_version 1.1;" in guarded
     assert 'proxy_set_header Connection "";' in guarded
-    assert f'idempotency_store main "lmdb:{tmp_path}/state/store";' in text
+    assert f'idempotency_store main "lmdb:{place}/state/store";' in text
     assert "server 127.0.0.1:9000;" in text and "listen 127.0.0.1:8080;" in text
-    for line in ("daemon off;", "master_process on;", f'pid "{tmp_path}/state/nginx.pid";',
+    for line in ("daemon off;", "master_process on;", f'pid "{place}/state/nginx.pid";',
                  "error_log stderr warn;", "access_log off;"):
         assert line in text
     for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
-        assert re.search(rf'{name}_temp_path "{re.escape(str(tmp_path))}/state/tmp/', text)
-    assert os.listdir(tmp_path) == [], "printing makes nothing"
+        assert re.search(rf'{name}_temp_path "{re.escape(str(place))}/state/tmp/', text)
+    assert os.listdir(place) == [], "printing makes nothing"
 
 
 def test_required_and_set():
@@ -66,8 +73,8 @@ def test_what_is_set_takes_the_place_of_the_default(given, gone):
     assert gone not in location(conf("--set", given))
 
 
-def test_tls_is_verified_unless_told_otherwise(tmp_path):
-    bundle = tmp_path / "ca.pem"
+def test_tls_is_verified_unless_told_otherwise(place):
+    bundle = place / "ca.pem"
     bundle.write_text("")
     env = {"SSL_CERT_FILE": str(bundle)}
     guarded = location(conf(upstream="https://api.example.com", env=env))
@@ -161,19 +168,19 @@ def test_usage_errors(words, sentence):
     assert sentence in refused(USAGE, "gateway", "--print-conf", *words).err
 
 
-def test_relative_places_are_made_absolute(tmp_path):
+def test_relative_places_are_made_absolute(place):
     ran = good(*WORDS, "--print-conf", "--module", IDEM, "--state", "s t", "--store",
-               "lmdb:a%20b?size=64m", cwd=tmp_path)
-    assert f'idempotency_store main "lmdb:{tmp_path}/a%20b?size=64m";' in ran.out
-    assert f'pid "{tmp_path}/s t/nginx.pid";' in ran.out
+               "lmdb:a%20b?size=64m", cwd=place)
+    assert f'idempotency_store main "lmdb:{place}/a%20b?size=64m";' in ran.out
+    assert f'pid "{place}/s t/nginx.pid";' in ran.out
 
 
-def test_the_default_state_directory(tmp_path):
-    text = conf(env={"XDG_STATE_HOME": str(tmp_path)})
+def test_the_default_state_directory(place):
+    text = conf(env={"XDG_STATE_HOME": str(place)})
     if os.geteuid() == 0:
         assert 'pid "/var/lib/idem/nginx.pid";' in text
     else:
-        assert f'pid "{tmp_path}/idem/nginx.pid";' in text
+        assert f'pid "{place}/idem/nginx.pid";' in text
 
 
 def test_the_access_log_has_what_idem_knows():
@@ -197,11 +204,10 @@ def test_the_access_log_has_what_idem_knows():
     (["--set", "client_max_body_size 1q;"], "(the line: client_max_body_size 1q;)"),
     (["--store", "lmdb:/proc/store"], "cannot make the directory"),
 ])
-def test_what_keeps_it_from_starting(tmp_path, words, sentence):
-    open_for_all(tmp_path)
+def test_what_keeps_it_from_starting(place, words, sentence):
     options = {"--listen": f"127.0.0.1:{free_port()}", "--upstream": "http://127.0.0.1:1",
-               "--state": str(tmp_path / "state"),
-               "--store": f"lmdb:{tmp_path}/state/store?size=64m"}
+               "--state": str(place / "state"),
+               "--store": f"lmdb:{place}/state/store?size=64m"}
     options.update(dict(zip(words[::2], words[1::2])))
     line = [part for pair in options.items() for part in pair]
     ran = refused(FAILURE, "gateway", *line)
@@ -210,21 +216,20 @@ def test_what_keeps_it_from_starting(tmp_path, words, sentence):
     assert len(last) <= 2 and "[emerg]" not in ran.err, ran.err
 
 
-def test_what_makes_the_store_unusable_is_told_before_nginx_starts(tmp_path):
+def test_what_makes_the_store_unusable_is_told_before_nginx_starts(place):
     """The store's own sentence, once, and not a log full of it."""
-    (tmp_path / "file").write_text("x")
+    (place / "file").write_text("x")
     ran = refused(FAILURE, "gateway", "--listen", f"127.0.0.1:{free_port()}", "--upstream",
-                  "http://127.0.0.1:1", "--state", tmp_path / "state", "--store",
-                  f"lmdb:{tmp_path}/file")
-    assert str(tmp_path / "file") in ran.err.splitlines()[-1]
+                  "http://127.0.0.1:1", "--state", place / "state", "--store",
+                  f"lmdb:{place}/file")
+    assert str(place / "file") in ran.err.splitlines()[-1]
 
 
-def test_an_unwritable_state_directory(tmp_path):
+def test_an_unwritable_state_directory(place):
     """As a user that is not root: root may write anywhere."""
-    closed = tmp_path / "closed"
+    closed = place / "closed"
     closed.mkdir()
     user = {"user": "nobody", "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    open_for_all(tmp_path)
     closed.chmod(0o555)
     done = subprocess.run([IDEM, *WORDS, "--state", str(closed)], capture_output=True, text=True,
                           check=False, env=environment(), **user)
@@ -233,20 +238,19 @@ def test_an_unwritable_state_directory(tmp_path):
     closed.chmod(0o755)
 
 
-def test_root_needs_a_directory_that_the_workers_can_reach(tmp_path):
+def test_root_needs_a_directory_that_the_workers_can_reach(place):
     if os.geteuid() != 0:
         # Everybody else is the worker: what they can make, they can reach.
         refused(USAGE, *WORDS, "--user", "nobody")
         return
-    closed = tmp_path / "closed"
+    closed = place / "closed"
     closed.mkdir(mode=0o700)
-    open_for_all(tmp_path)
     ran = refused(FAILURE, "gateway", "--listen", f"127.0.0.1:{free_port()}", "--upstream",
                   "http://127.0.0.1:1", "--state", closed / "state")
     assert f"may not pass through {closed};" in ran.err and "--user NAME" in ran.err
-    held = tmp_path / "held"
+    held = place / "held"
     held.mkdir(mode=0o755)
     ran = refused(FAILURE, "gateway", "--listen", f"127.0.0.1:{free_port()}", "--upstream",
-                  "http://127.0.0.1:1", "--state", tmp_path / "state", "--store", f"lmdb:{held}")
+                  "http://127.0.0.1:1", "--state", place / "state", "--store", f"lmdb:{held}")
     assert f"may not write in the store's directory {held}" in ran.err
     assert os.stat(held).st_uid == 0, "a directory that was named keeps its owner"

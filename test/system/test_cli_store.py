@@ -3,21 +3,29 @@
 import base64
 import json
 import os
+import pwd
 import re
 
 import pytest
 
-from test_cli_support import (ABSENT, FAILURE, OK, REFUSED, USAGE, Store, good, idem, open_for_all,
+from test_cli_support import (ABSENT, FAILURE, OK, REFUSED, USAGE, Store, good, idem, own_directory,
                               refused)
 from waiting import wait_until
+
+
+@pytest.fixture(name="place")
+def _place():
+    with own_directory() as path:
+        yield path
+
 
 ANSWER = {"status": 201, "headers": [["Content-Type", "application/json"], ["Link", "a"],
                                      ["Link", "b"]], "body": '{"id":1}'}
 
 
 @pytest.fixture
-def store(tmp_path):
-    made = Store(tmp_path / "store")
+def store(place):
+    made = Store(place / "store")
     made.apply()
     return made
 
@@ -27,38 +35,38 @@ def store(tmp_path):
 @pytest.mark.parametrize("words", [["list"], ["show", "abcdef"], ["sweep"], ["store", "check"],
                                    ["resolve", "abcdef", "--failed", "--why", "w"],
                                    ["forget", "abcdef", "--why", "w"]])
-def test_no_command_makes_a_store_that_is_not_there(tmp_path, words):
-    missing = tmp_path / "no" / "store"
+def test_no_command_makes_a_store_that_is_not_there(place, words):
+    missing = place / "no" / "store"
     ran = refused(FAILURE, *words, env={"IDEM_STORE": f"lmdb:{missing}"})
     assert f"there is no store in {missing}" in ran.err and "--store URL" in ran.err
-    empty = tmp_path / "empty"
+    empty = place / "empty"
     empty.mkdir()
     ran = refused(FAILURE, *words, "--store", f"lmdb:{empty}")
     assert "a directory without a store" in ran.err
-    assert os.listdir(tmp_path) == ["empty"] and os.listdir(empty) == []
+    assert os.listdir(place) == ["empty"] and os.listdir(empty) == []
 
 
-def test_a_file_is_no_store(tmp_path):
-    (tmp_path / "file").write_text("x")
-    assert "is no directory" in refused(FAILURE, "list", "--store", f"lmdb:{tmp_path}/file").err
+def test_a_file_is_no_store(place):
+    (place / "file").write_text("x")
+    assert "is no directory" in refused(FAILURE, "list", "--store", f"lmdb:{place}/file").err
 
 
 @pytest.mark.parametrize("url", ["", "lmdb", "lmdb:", "nosuch:place", "lmdb:/x?size=1q"])
-def test_bad_urls(url, tmp_path):
+def test_bad_urls(url, place):
     # An empty --store counts as not given: the default then, which is not there either.
     refused(FAILURE, "list", "--store", url,
-            env={"XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)})
+            env={"XDG_STATE_HOME": str(place), "HOME": str(place)})
 
 
-def test_the_store_is_found_by_option_then_environment_then_state_directory(tmp_path, store):
+def test_the_store_is_found_by_option_then_environment_then_state_directory(place, store):
     store.unknown("by-environment")
     assert store.keys() == ["by-environment"]
-    other = Store(tmp_path / "other")
+    other = Store(place / "other")
     other.unknown("by-option")
     ran = store.good("list", "--json", "--store", other.url)
     assert [record["key"] for record in ran.json()["records"]] == ["by-option"]
-    ran = idem("list", env={"XDG_STATE_HOME": str(tmp_path / "xdg")}, user=another_user())
-    assert ran.status == FAILURE and f"{tmp_path}/xdg/idem/store" in ran.err
+    ran = idem("list", env={"XDG_STATE_HOME": str(place / "xdg")}, user=another_user())
+    assert ran.status == FAILURE and f"{place}/xdg/idem/store" in ran.err
 
 
 def another_user():
@@ -66,9 +74,8 @@ def another_user():
     return "nobody" if os.geteuid() == 0 else None
 
 
-def test_a_store_of_another_user_is_refused_with_its_name(tmp_path, store):
+def test_a_store_of_another_user_is_refused_with_its_name(place, store):
     if os.geteuid() == 0:
-        open_for_all(tmp_path)
         os.chmod(store.directory, 0o755)
         ran = idem("list", env=store.env, user="nobody")
         assert ran.status == FAILURE
@@ -82,13 +89,11 @@ def test_a_store_of_another_user_is_refused_with_its_name(tmp_path, store):
         assert ran.status == FAILURE and "belongs to user" in ran.err
 
 
-def test_root_leaves_a_store_to_its_owner(tmp_path, store):
+def test_root_leaves_a_store_to_its_owner(place, store):
     store.unknown("k")
     lock = os.path.join(store.directory, "lock.mdb")
     owner = os.stat(store.directory).st_uid
     if os.geteuid() == 0:
-        import pwd
-        open_for_all(tmp_path)
         owner = pwd.getpwnam("nobody").pw_uid
         os.chown(store.directory, owner, -1)
         os.chown(os.path.join(store.directory, "data.mdb"), owner, -1)
@@ -293,12 +298,12 @@ def test_resolve_failed_lets_the_next_request_execute(store):
     assert store.show("k")["attempt"] == 2
 
 
-def test_resolve_completed_with_an_answer(store, tmp_path):
+def test_resolve_completed_with_an_answer(store, place):
     body = b'{"charge":"ch_88"}\n'
-    (tmp_path / "answer.json").write_bytes(body)
+    (place / "answer.json").write_bytes(body)
     store.unknown("k")
     store.good("resolve", "--key", "k", "--completed", "--status", "201", "--body",
-               tmp_path / "answer.json", "--header", "Content-Type:application/json ",
+               place / "answer.json", "--header", "Content-Type:application/json ",
                "--header", "Link: a", "--header", "Link: b", "--header", "X-Empty:",
                "--why", "charged", "--ttl", "7d")
     shown = store.show("k")
@@ -354,11 +359,11 @@ def test_resolve_only_the_record_that_was_looked_at(store):
     store.good("resolve", "--key", "k", "--failed", "--why", "w", "--fence", fence)
 
 
-def test_resolve_a_missing_body_file_changes_nothing(store, tmp_path):
+def test_resolve_a_missing_body_file_changes_nothing(store, place):
     store.unknown("k")
     assert "No such file" in store.refused(FAILURE, "resolve", "--key", "k", "--completed",
                                            "--status", "200", "--why", "w", "--body",
-                                           tmp_path / "none").err
+                                           place / "none").err
     assert store.show("k")["state"] == "unknown"
 
 
@@ -497,14 +502,14 @@ def test_sweep_counts_what_was_never_settled(store):
     assert ran["unknown_removed"] == 1
 
 
-def test_store_check(store, tmp_path):
+def test_store_check(store, place):
     text = store.good("store", "check").out
     assert re.search(r"^self-test +passed", text, re.M) and store.url in text
     assert store.good("store", "check", store.url).out.splitlines()[0] == text.splitlines()[0]
     facts = store.good("store", "check", "--json").json()
     assert facts["self_test"] == "passed" and facts["store"] == store.url
     assert "on disk" in facts["facts"]["durability"] and "nothing" in facts["facts"]["may lose"]
-    weak = f"lmdb:{tmp_path}/weak?size=64m&sync=off"
+    weak = f"lmdb:{place}/weak?size=64m&sync=off"
     told = good("store", "check", weak, "--create", "--json").json()["facts"]
     assert "power fail" in told["may lose"]
     assert good("store", "check", weak).status == OK

@@ -1,8 +1,10 @@
 """The command as a whole: help, usage errors, exit statuses."""
 
+import subprocess
+
 import pytest
 
-from test_cli_support import COMMANDS, OK, USAGE, good, idem, refused
+from test_cli_support import COMMANDS, IDEM, USAGE, environment, good, idem, refused
 
 
 def test_help_lists_exactly_the_commands_there_are():
@@ -117,8 +119,6 @@ def test_headers_of_a_resolution_are_checked(line, sentence):
 
 def test_output_that_cannot_be_written_is_a_failure():
     with open("/dev/full", "wb") as full:
-        import subprocess
-        from test_cli_support import IDEM, environment
         done = subprocess.run([IDEM, "key"], stdout=full, stderr=subprocess.PIPE, check=False,
                               env=environment())
     assert done.returncode == 1 and b"could be written" in done.stderr
@@ -128,4 +128,3 @@ def test_an_equals_sign_and_a_double_dash():
     ran = idem("list", "--limit=5", "--", "--json", env={"IDEM_STORE": "lmdb:/nonexistent"})
     assert ran.status == USAGE and "one word too many: --json" in ran.err
     assert good("key", "--template={a}", "--set=a=x=y").out == "x=y\n"
-    assert OK == 0
