@@ -22,23 +22,23 @@ class BenchError(Exception):
     """Something that makes the figures worthless; the text says what."""
 
 
+def template(name):
+    with open(os.path.join(HERE, name), encoding="utf-8") as file:
+        return file.read()
+
+
 class Nginx:
     """One nginx: a master and its workers, from a template."""
 
-    def __init__(self, directory, name, template, **values):
+    def __init__(self, directory, name, text, port, **values):
         self.directory = os.path.join(directory, name)
-        self.port = free_port()
+        self.port = port
         os.makedirs(self.directory)
         # As root, workers would run as another user; here they run as whoever starts the bench.
         user = f"user {pwd.getpwuid(0).pw_name};" if os.geteuid() == 0 else ""
-        with open(os.path.join(HERE, template), encoding="utf-8") as file:
-            text = file.read()
-        comment_end = text.index("\n{")
-        text = text[comment_end + 1:].format(dir=self.directory, port=self.port, user=user,
-                                             **values)
         self.path = os.path.join(self.directory, "nginx.conf")
         with open(self.path, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(text.format(dir=self.directory, port=port, user=user, **values))
         self.process = None
 
     def start(self):
@@ -81,6 +81,15 @@ class Nginx:
                         private += int(words[1])
         return anonymous, private
 
+    def processor_s(self):
+        """Processor time that the workers have used, all their threads."""
+        total = 0
+        for worker in self.workers():
+            for thread in os.listdir(f"/proc/{worker}/task"):
+                with open(f"/proc/{worker}/task/{thread}/schedstat", encoding="ascii") as file:
+                    total += int(file.read().split()[0])
+        return total / 1e9
+
     def url(self):
         return f"http://127.0.0.1:{self.port}"
 
@@ -98,13 +107,24 @@ class Nginx:
         self.process = None
 
 
+def service(port):
+    return template("upstream/service.conf").format(port=port)
+
+
 def upstream(directory):
-    return Nginx(directory, "upstream", "upstream/nginx.conf")
+    """The service in a process of its own."""
+    port = free_port()
+    return Nginx(directory, "upstream", template("upstream/nginx.conf"), port,
+                 service=service(port))
 
 
-def gateway(directory, name, upstream_port, workers, module=None):
-    """Without a module: nginx as it comes. With it: two stores and a guarded location on each."""
-    load = stores = guarded = ""
+def gateway(directory, name, workers, upstream_port=None, module=None):
+    """Without a module: nginx as it comes. With it: two stores and a guarded location on each.
+    Without the port of an upstream the gateway is its own."""
+    load = stores = guarded = own = ""
+    if upstream_port is None:
+        upstream_port = free_port()
+        own = service(upstream_port)
     if module:
         load = f"load_module {module};"
         stores = "\n    ".join(
@@ -115,5 +135,5 @@ def gateway(directory, name, upstream_port, workers, module=None):
             f"location /{sync}/ {{ idempotency store_{sync}; idempotency_scope bench; "
             f"proxy_pass http://service; }}"
             for sync in ("always", "off"))
-    return Nginx(directory, name, "gateway.conf", upstream=upstream_port, workers=workers,
-                 load=load, stores=stores, guarded=guarded)
+    return Nginx(directory, name, template("gateway.conf"), free_port(), upstream=upstream_port,
+                 workers=workers, load=load, stores=stores, guarded=guarded, service=own)
