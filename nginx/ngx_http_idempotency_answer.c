@@ -40,6 +40,11 @@ ngx_http_idempotency_problem(ngx_http_request_t *r,
     r->headers_out.status = problem->status;
     r->headers_out.content_length_n = body->len;
 
+    if (problem->status == 422) {
+        /* nginx has no words for this one (RFC 9110, 15.5.21) */
+        ngx_str_set(&r->headers_out.status_line, "422 Unprocessable Content");
+    }
+
     ngx_str_set(&r->headers_out.content_type, IDEM_PROBLEM_CONTENT_TYPE);
     r->headers_out.content_type_len = r->headers_out.content_type.len;
 
@@ -202,7 +207,12 @@ ngx_http_idempotency_replay(ngx_http_idempotency_ctx_t *ctx,
         r->headers_out.status = conf->replay_status;
     }
 
-    r->headers_out.content_length_n = answer->body.size;
+
+    if (answer->status != NGX_HTTP_NO_CONTENT
+        && answer->status != NGX_HTTP_NOT_MODIFIED)
+    {
+        r->headers_out.content_length_n = answer->body.size;
+    }
 
     ngx_str_set(&value, "true");
 

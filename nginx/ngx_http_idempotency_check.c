@@ -36,6 +36,8 @@ static char *ngx_http_idempotency_check_peer(ngx_conf_t *cf,
     ngx_http_idempotency_loc_conf_t *conf, ngx_uint_t i, ngx_uint_t serves);
 static char *ngx_http_idempotency_check_version(ngx_conf_t *cf,
     ngx_module_t *module, void *plcf);
+static char *ngx_http_idempotency_check_memory(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store);
 static char *ngx_http_idempotency_check_directory(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store);
 static void ngx_http_idempotency_own_files(ngx_conf_t *cf,
@@ -353,7 +355,7 @@ ngx_http_idempotency_check_store(ngx_conf_t *cf,
     struct idem_message   message;
 
     if (store->directory.len == 0) {
-        return NGX_CONF_OK;
+        return ngx_http_idempotency_check_memory(cf, store);
     }
 
     if (ngx_http_idempotency_check_directory(cf, store) != NGX_CONF_OK) {
@@ -376,14 +378,46 @@ ngx_http_idempotency_check_store(ngx_conf_t *cf,
 
     if (rc == IDEM_ERR_UNAVAILABLE || rc == IDEM_ERR_FULL) {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
-                           "idempotency store \"%V\": %s", &store->name,
+                           "\"idempotency_store %V\": %s", &store->name,
                            message.text);
         return NGX_CONF_OK;
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "idempotency store \"%V\": %s",
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"idempotency_store %V\": %s",
                        &store->name, message.text);
     return NGX_CONF_ERROR;
+}
+
+
+/* a store in memory is one per worker: with two of them there is no guard */
+
+static char *
+ngx_http_idempotency_check_memory(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store)
+{
+    ngx_core_conf_t  *ccf;
+
+    if (ngx_strncmp(store->url.data, "memory:", sizeof("memory:") - 1) != 0) {
+        return NGX_CONF_OK;
+    }
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
+                                           ngx_core_module);
+
+    if (ccf->worker_processes != 1) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"idempotency_store %V\": \"memory:\" is not shared "
+                           "between workers; say \"worker_processes 1\" above "
+                           "the http block, or use \"lmdb:\"", &store->name);
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                       "\"idempotency_store %V\": \"memory:\" forgets its "
+                       "records when nginx is reloaded or stopped",
+                       &store->name);
+
+    return NGX_CONF_OK;
 }
 
 
@@ -416,7 +450,7 @@ ngx_http_idempotency_check_directory(ngx_conf_t *cf,
 
         if (!ngx_is_dir(&fi)) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "idempotency store \"%V\": \"%V\" is not a "
+                               "\"idempotency_store %V\": \"%V\" is not a "
                                "directory; name one that is, or that can be "
                                "made", &store->name, &store->directory);
             return NGX_CONF_ERROR;
@@ -426,7 +460,7 @@ ngx_http_idempotency_check_directory(ngx_conf_t *cf,
                                      R_OK|W_OK|X_OK) == -1)
         {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                               "idempotency store \"%V\": the directory \"%V\" "
+                               "\"idempotency_store %V\": the directory \"%V\" "
                                "must be readable and writable for this user",
                                &store->name, &store->directory);
             return NGX_CONF_ERROR;
@@ -448,7 +482,7 @@ ngx_http_idempotency_check_directory(ngx_conf_t *cf,
 
     if (access((char *) parent.data, W_OK|X_OK) == -1) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "idempotency store \"%V\": the directory \"%V\" does "
+                           "\"idempotency_store %V\": the directory \"%V\" does "
                            "not exist and cannot be made in \"%s\"; make it and "
                            "give it to the workers' user", &store->name,
                            &store->directory, parent.data);

@@ -139,7 +139,7 @@ ngx_command_t  ngx_http_idempotency_commands[] = {
       ngx_http_idempotency_set_word,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_idempotency_loc_conf_t, close_delimited),
-      ngx_http_idempotency_allowed("off on") },
+      ngx_http_idempotency_allowed("on off") },
 
     { ngx_string("idempotency_hide_header"),
       NGX_HTTP_IDEMPOTENCY_ANYWHERE,
@@ -305,16 +305,19 @@ ngx_http_idempotency_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_size_value(conf->body_max, prev->body_max,
                               IDEM_BODY_SIZE_DEFAULT);
     ngx_conf_merge_uint_value(conf->in_flight, prev->in_flight, 0);
-    ngx_conf_merge_uint_value(conf->unknown, prev->unknown, 0);
+    ngx_conf_merge_uint_value(conf->unknown, prev->unknown,
+                              NGX_HTTP_IDEMPOTENCY_HOLD);
     ngx_conf_merge_ptr_value(conf->outcomes, prev->outcomes, NULL);
-    ngx_conf_merge_uint_value(conf->close_delimited, prev->close_delimited, 0);
+    ngx_conf_merge_uint_value(conf->close_delimited, prev->close_delimited,
+                              NGX_HTTP_IDEMPOTENCY_OFF);
     ngx_conf_merge_ptr_value(conf->hide_headers, prev->hide_headers, NULL);
     ngx_conf_merge_str_value(conf->replay_header, prev->replay_header,
                              "Idempotent-Replayed");
     ngx_conf_merge_uint_value(conf->replay_status, prev->replay_status, 0);
     ngx_conf_merge_uint_value(conf->mismatch_status, prev->mismatch_status,
                               422);
-    ngx_conf_merge_uint_value(conf->fail, prev->fail, 0);
+    ngx_conf_merge_uint_value(conf->fail, prev->fail,
+                              NGX_HTTP_IDEMPOTENCY_CLOSED);
 
     if (ngx_http_idempotency_find_store(cf, conf) != NGX_CONF_OK) {
         return NGX_CONF_ERROR;
@@ -388,8 +391,9 @@ ngx_http_idempotency_merge_policy(ngx_conf_t *cf,
     policy->lease_us = (int64_t) conf->lease * 1000;
     policy->unknown_ttl_us = (int64_t) conf->unknown_ttl * 1000;
     policy->body_size_max = conf->body_max;
-    policy->unknown = conf->unknown ? IDEM_UNKNOWN_RETRY : IDEM_UNKNOWN_HOLD;
-    policy->fail_open = conf->fail != 0;
+    policy->fail_open = conf->fail == NGX_HTTP_IDEMPOTENCY_OPEN;
+    policy->unknown = conf->unknown == NGX_HTTP_IDEMPOTENCY_RETRY
+                      ? IDEM_UNKNOWN_RETRY : IDEM_UNKNOWN_HOLD;
 
     if (conf->outcomes == NULL) {
         return NGX_CONF_OK;

@@ -16,6 +16,7 @@ static void ngx_http_idempotency_effect(ngx_http_idempotency_ctx_t *ctx,
     struct idem_event *event, struct idem_effect *effect);
 static void ngx_http_idempotency_store_effect(ngx_http_idempotency_ctx_t *ctx,
     struct idem_effect *effect);
+static void ngx_http_idempotency_log_unknown(ngx_http_idempotency_ctx_t *ctx);
 static ngx_uint_t ngx_http_idempotency_peek(ngx_http_idempotency_ctx_t *ctx);
 static void ngx_http_idempotency_forward(ngx_http_idempotency_ctx_t *ctx,
     struct idem_effect *effect);
@@ -85,6 +86,10 @@ static void
 ngx_http_idempotency_store_effect(ngx_http_idempotency_ctx_t *ctx,
     struct idem_effect *effect)
 {
+    if (effect->op_kind == IDEM_OP_ABANDON) {
+        ngx_http_idempotency_log_unknown(ctx);
+    }
+
     if (effect->background) {
         (void) ngx_http_idempotency_submit(ctx, effect);
         return;
@@ -105,6 +110,23 @@ ngx_http_idempotency_store_effect(ngx_http_idempotency_ctx_t *ctx,
     if (ngx_http_idempotency_submit(ctx, effect) != NGX_OK) {
         ngx_http_idempotency_store_failed(ctx, effect->op_kind, 1);
     }
+}
+
+
+/* the person on call finds the record by this line */
+
+static void
+ngx_http_idempotency_log_unknown(ngx_http_idempotency_ctx_t *ctx)
+{
+    char  id[IDEM_ID_TEXT_SIZE];
+
+    idem_id_format(&ctx->exchange.id, id);
+
+    ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
+                  "idempotency store \"%V\": outcome unknown (%s), id %s, "
+                  "attempt %uD", &ctx->conf->store->name,
+                  idem_reason_text(ctx->exchange.reason), id,
+                  ctx->exchange.attempt);
 }
 
 
@@ -172,6 +194,7 @@ void
 ngx_http_idempotency_store_result(ngx_http_idempotency_ctx_t *ctx,
     struct idem_op *op)
 {
+    char               id[IDEM_ID_TEXT_SIZE];
     struct idem_event  event;
 
     if (ctx->waiting == op->kind) {
@@ -179,10 +202,12 @@ ngx_http_idempotency_store_result(ngx_http_idempotency_ctx_t *ctx,
     }
 
     if (op->result == IDEM_RESULT_CORRUPT) {
-        ngx_log_error(NGX_LOG_CRIT, ctx->request->connection->log, 0,
-                      "idempotency store \"%V\" holds a damaged record, "
-                      "see \"idem show\" for $idempotency_id",
-                      &ctx->conf->store->name);
+        idem_id_format(&ctx->exchange.id, id);
+
+        ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
+                      "idempotency store \"%V\" holds a damaged record, id "
+                      "%s: its key is refused until a person has looked "
+                      "at it", &ctx->conf->store->name, id);
     }
 
     ngx_memzero(&event, sizeof(struct idem_event));

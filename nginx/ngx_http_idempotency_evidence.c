@@ -93,11 +93,6 @@ ngx_http_idempotency_whole(ngx_http_request_t *r, size_t size,
 
     u = r->upstream;
 
-    if (u == NULL) {
-        /* a local handler */
-        return 1;
-    }
-
     if (u->conf->module.len == sizeof("fastcgi") - 1
         && ngx_strncmp(u->conf->module.data, "fastcgi", sizeof("fastcgi") - 1)
            == 0)

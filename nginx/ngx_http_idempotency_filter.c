@@ -23,6 +23,9 @@
 static ngx_int_t ngx_http_idempotency_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_idempotency_body_filter(ngx_http_request_t *r,
     ngx_chain_t *in);
+static void ngx_http_idempotency_hide_marks(ngx_http_idempotency_ctx_t *ctx);
+static ngx_int_t ngx_http_idempotency_mark(ngx_http_idempotency_ctx_t *ctx,
+    char *mark, char *text);
 static ngx_int_t ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx);
 static void ngx_http_idempotency_head_failed(ngx_http_idempotency_ctx_t *ctx,
     enum idem_evidence evidence);
@@ -56,6 +59,19 @@ ngx_http_idempotency_header_filter(ngx_http_request_t *r)
         return ngx_http_next_header_filter(r);
     }
 
+    if (ctx->outcome == NGX_HTTP_IDEMPOTENCY_BYPASSED) {
+        ctx->flowing = 1;
+        ngx_http_idempotency_hide_marks(ctx);
+
+        if (ngx_http_idempotency_mark(ctx, "Idempotency-Bypassed", "true")
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+
+        return ngx_http_next_header_filter(r);
+    }
+
     if (ctx->held) {
         /* a second header, of an error after the first: the first stands */
         return NGX_OK;
@@ -77,11 +93,57 @@ ngx_http_idempotency_header_filter(ngx_http_request_t *r)
     r->filter_need_in_memory = 1;
     r->allow_ranges = 0;
 
+    ngx_http_idempotency_hide_marks(ctx);
+
     ctx->filtering = 1;
     rc = ngx_http_idempotency_head(ctx);
     ctx->filtering = 0;
 
     return rc;
+}
+
+
+/* what only idem says to clients, and what the upstream says only to idem */
+
+static void
+ngx_http_idempotency_hide_marks(ngx_http_idempotency_ctx_t *ctx)
+{
+    ngx_uint_t           i;
+    ngx_http_request_t  *r;
+
+    static ngx_str_t  marks[] = {
+        ngx_string("Idempotency-Outcome"),
+        ngx_string("Idempotency-Recorded"),
+        ngx_string("Idempotency-Bypassed"),
+        ngx_string("Idempotent-Replayed"),
+        ngx_null_string
+    };
+
+    r = ctx->request;
+
+    for (i = 0; marks[i].len; i++) {
+        ngx_http_idempotency_header_hide(&r->headers_out.headers, &marks[i]);
+    }
+
+    ngx_http_idempotency_header_hide(&r->headers_out.headers,
+                                     &ctx->conf->replay_header);
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_mark(ngx_http_idempotency_ctx_t *ctx, char *mark,
+    char *text)
+{
+    ngx_str_t  name, value;
+
+    name.data = (u_char *) mark;
+    name.len = ngx_strlen(mark);
+    value.data = (u_char *) text;
+    value.len = ngx_strlen(text);
+
+    return ngx_http_idempotency_header_push(ctx->request,
+                                       &ctx->request->headers_out.headers,
+                                       &name, &value);
 }
 
 
@@ -112,7 +174,9 @@ ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx)
 
         event.declared = ngx_http_idempotency_declared(r);
 
-        if (u->cleanup == NULL) {
+        ctx->upstreams = u->cleanup != NULL;
+
+        if (!ctx->upstreams) {
 
             /*
              * The upstream answered, and nginx was told to show something
@@ -167,10 +231,6 @@ ngx_http_idempotency_head_failed(ngx_http_idempotency_ctx_t *ctx,
 static ngx_int_t
 ngx_http_idempotency_capture_head(ngx_http_idempotency_ctx_t *ctx)
 {
-    ngx_str_t                       name;
-    ngx_table_elt_t                *h;
-    ngx_list_part_t                *part;
-    ngx_uint_t                      i;
     ngx_http_request_t             *r;
     ngx_http_idempotency_answer_t  *answer;
 
@@ -185,22 +245,6 @@ ngx_http_idempotency_capture_head(ngx_http_idempotency_ctx_t *ctx)
     ngx_memzero(answer, sizeof(ngx_http_idempotency_answer_t));
     answer->refs = 1;
     ctx->answer = answer;
-
-    /* the upstream's word was for us; the client does not get it */
-
-    ngx_str_set(&name, "Idempotency-Outcome");
-
-    for (part = &r->headers_out.headers.part; part; part = part->next) {
-        h = part->elts;
-
-        for (i = 0; i < part->nelts; i++) {
-            if (h[i].key.len == name.len
-                && ngx_strncasecmp(h[i].key.data, name.data, name.len) == 0)
-            {
-                h[i].hash = 0;
-            }
-        }
-    }
 
     return ngx_http_idempotency_headers_capture(r, ctx->conf, answer);
 }
@@ -229,7 +273,7 @@ ngx_http_idempotency_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         if (last) {
             ngx_http_idempotency_end(ctx);
 
-        } else if (ngx_http_idempotency_cut_short(r, in)) {
+        } else if (ctx->upstreams && ngx_http_idempotency_cut_short(r, in)) {
             ngx_http_idempotency_head_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
         }
     }
@@ -353,8 +397,10 @@ ngx_http_idempotency_end(ngx_http_idempotency_ctx_t *ctx)
 {
     struct idem_event  event;
 
-    if (!ngx_http_idempotency_whole(ctx->request, ctx->answer->body_size,
-                                    ctx->conf->close_delimited))
+    if (ctx->upstreams
+        && !ngx_http_idempotency_whole(ctx->request, ctx->answer->body_size,
+                                       ctx->conf->close_delimited
+                                           == NGX_HTTP_IDEMPOTENCY_ON))
     {
         ngx_http_idempotency_head_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
         return;
@@ -374,7 +420,7 @@ ngx_http_idempotency_cut_short(ngx_http_request_t *r, ngx_chain_t *in)
 {
     return in && in->next == NULL
            && in->buf->flush && ngx_buf_size(in->buf) == 0
-           && r->upstream && r->upstream->cleanup == NULL;
+           && r->upstream->cleanup == NULL;
 }
 
 
@@ -384,7 +430,6 @@ void
 ngx_http_idempotency_release(ngx_http_idempotency_ctx_t *ctx,
     ngx_uint_t unrecorded)
 {
-    ngx_str_t            name, value;
     ngx_http_request_t  *r;
 
     r = ctx->request;
@@ -395,16 +440,23 @@ ngx_http_idempotency_release(ngx_http_idempotency_ctx_t *ctx,
                       "answer is delivered before it is recorded",
                       &ctx->conf->store->name);
 
-        ngx_str_set(&name, "Idempotency-Recorded");
-        ngx_str_set(&value, "false");
-
-        (void) ngx_http_idempotency_header_push(r, &r->headers_out.headers,
-                                                &name, &value);
+        (void) ngx_http_idempotency_mark(ctx, "Idempotency-Recorded", "false");
     }
 
     ctx->released = 1;
 
     if (ctx->filtering) {
+        return;
+    }
+
+    if (ctx->replaced && r->upstream && r->upstream->cleanup) {
+
+        /* nobody wants what the upstream may still say */
+
+        r->main->count++;
+        (*r->upstream->cleanup)(r);
+
+        ngx_http_finalize_request(r, ngx_http_output_filter(r, NULL));
         return;
     }
 
@@ -427,8 +479,12 @@ ngx_http_idempotency_output(ngx_http_idempotency_ctx_t *ctx)
     ctx->flowing = 1;
     r->buffered &= ~NGX_HTTP_IDEMPOTENCY_BUFFERED;
 
-    if (!ctx->replaced && !ctx->exchange.overflow
-        && r->headers_out.status != NGX_HTTP_NOT_MODIFIED)
+    if (!ctx->replaced && r->headers_out.status == NGX_HTTP_NO_CONTENT) {
+        /* RFC 9110, 8.6 */
+        ngx_http_clear_content_length(r);
+
+    } else if (!ctx->replaced && !ctx->exchange.overflow
+               && r->headers_out.status != NGX_HTTP_NOT_MODIFIED)
     {
         ngx_http_clear_content_length(r);
         r->headers_out.content_length_n = ctx->answer->body_size;
@@ -517,6 +573,12 @@ ngx_http_idempotency_send(ngx_http_idempotency_ctx_t *ctx, ngx_str_t *body)
 
     cl->buf = b;
     cl->next = NULL;
+
+    /* nginx takes an answer that is none for HTTP/0.9, and then the client too */
+
+    if (ctx->http_version) {
+        r->http_version = ctx->http_version;
+    }
 
     if (ctx->held) {
         ctx->replaced = 1;

@@ -20,7 +20,7 @@ static ngx_table_elt_t *ngx_http_idempotency_line(
     ngx_http_idempotency_line_t *line);
 static ngx_uint_t ngx_http_idempotency_name_is(ngx_str_t *name,
     ngx_str_t *other);
-static ngx_int_t ngx_http_idempotency_split(ngx_http_request_t *r,
+static ngx_int_t ngx_http_idempotency_take_out(ngx_http_request_t *r,
     ngx_list_t *list, ngx_list_part_t *part, ngx_uint_t i);
 static ngx_uint_t ngx_http_idempotency_hidden(
     ngx_http_idempotency_loc_conf_t *conf, ngx_str_t *connection,
@@ -91,6 +91,27 @@ ngx_http_idempotency_header_find(ngx_list_t *list, ngx_str_t *name,
 }
 
 
+/* lines of an answer are not taken out but turned off */
+
+void
+ngx_http_idempotency_header_hide(ngx_list_t *list, ngx_str_t *name)
+{
+    ngx_table_elt_t              *h;
+    ngx_http_idempotency_line_t   line = { &list->part, 0 };
+
+    for ( ;; line.i++) {
+        h = ngx_http_idempotency_line(&line);
+        if (h == NULL) {
+            return;
+        }
+
+        if (ngx_http_idempotency_name_is(&h->key, name)) {
+            h->hash = 0;
+        }
+    }
+}
+
+
 ngx_int_t
 ngx_http_idempotency_header_push(ngx_http_request_t *r, ngx_list_t *list,
     ngx_str_t *name, ngx_str_t *value)
@@ -119,41 +140,73 @@ ngx_http_idempotency_header_push(ngx_http_request_t *r, ngx_list_t *list,
 
 
 /*
- * Takes one element out of a list part.  Elements must not move: others point
- * at them.  So the part is split around the element, and as a push relies on
- * the last part's capacity, a fresh part is put at the end.
+ * Takes one element out of a list.  Elements must not move, as others point at
+ * them: a part is shortened, shifted or split.  No part may become empty, since
+ * nginx's loops look at a next part's first element unasked.  And as a push
+ * trusts that the last part has room for "nalloc" elements, that is lowered to
+ * what the last part has now, so that the next push takes a new part.
  */
 
 static ngx_int_t
-ngx_http_idempotency_split(ngx_http_request_t *r, ngx_list_t *list,
+ngx_http_idempotency_take_out(ngx_http_request_t *r, ngx_list_t *list,
     ngx_list_part_t *part, ngx_uint_t i)
 {
-    ngx_list_part_t  *rest, *last;
+    ngx_list_part_t  *rest, *prev;
 
-    last = ngx_pcalloc(r->pool, sizeof(ngx_list_part_t));
-    rest = ngx_pcalloc(r->pool, sizeof(ngx_list_part_t));
-    if (last == NULL || rest == NULL) {
-        return NGX_ERROR;
-    }
+    if (i == 0) {
+        part->elts = (u_char *) part->elts + list->size;
+        part->nelts--;
 
-    rest->elts = (u_char *) part->elts + (i + 1) * list->size;
-    rest->nelts = part->nelts - i - 1;
-    rest->next = part->next;
+    } else if (i == part->nelts - 1) {
+        part->nelts--;
 
-    if (list->last == part) {
-        last->elts = ngx_palloc(r->pool, list->nalloc * list->size);
-        if (last->elts == NULL) {
+    } else {
+        rest = ngx_palloc(r->pool, sizeof(ngx_list_part_t));
+        if (rest == NULL) {
             return NGX_ERROR;
         }
 
-        rest->next = last;
-        list->last = last;
+        rest->elts = (u_char *) part->elts + (i + 1) * list->size;
+        rest->nelts = part->nelts - i - 1;
+        rest->next = part->next;
+
+        part->nelts = i;
+        part->next = rest;
+
+        if (list->last == part) {
+            list->last = rest;
+        }
     }
 
-    part->nelts = i;
-    part->next = rest;
+    if (part->nelts == 0 && part->next) {
+        /* the next part takes this one's place */
 
-    return NGX_OK;
+        rest = part->next;
+
+        if (list->last == rest) {
+            list->last = part;
+        }
+
+        *part = *rest;
+
+    } else if (part->nelts == 0 && part != &list->part) {
+
+        for (prev = &list->part; prev->next != part; prev = prev->next) {
+            /* void */
+        }
+
+        prev->next = NULL;
+        list->last = prev;
+    }
+
+    if (list->last->nelts) {
+        list->nalloc = list->last->nelts;
+        return NGX_OK;
+    }
+
+    list->last->elts = ngx_palloc(r->pool, list->nalloc * list->size);
+
+    return list->last->elts ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -175,9 +228,16 @@ ngx_http_idempotency_header_remove(ngx_http_request_t *r, ngx_list_t *list,
             continue;
         }
 
-        if (ngx_http_idempotency_split(r, list, line.part, line.i) != NGX_OK) {
+        if (ngx_http_idempotency_take_out(r, list, line.part, line.i)
+            != NGX_OK)
+        {
             return NGX_ERROR;
         }
+
+        /* parts may have changed places */
+
+        line.part = &list->part;
+        line.i = 0;
     }
 }
 

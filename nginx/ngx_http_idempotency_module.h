@@ -40,6 +40,14 @@
 /* our bit in r->buffered, next to those of nginx's own filters */
 #define NGX_HTTP_IDEMPOTENCY_BUFFERED        0x08
 
+/* the places of words in what the commands allow, see conf.c */
+#define NGX_HTTP_IDEMPOTENCY_ON              0
+#define NGX_HTTP_IDEMPOTENCY_OFF             1
+#define NGX_HTTP_IDEMPOTENCY_HOLD            0
+#define NGX_HTTP_IDEMPOTENCY_RETRY           1
+#define NGX_HTTP_IDEMPOTENCY_CLOSED          0
+#define NGX_HTTP_IDEMPOTENCY_OPEN            1
+
 /* in struct idem_answer flags: headers_out.location was set */
 #define NGX_HTTP_IDEMPOTENCY_LOCATION        0x0001
 
@@ -136,7 +144,7 @@ typedef struct {
     ngx_str_t                        replay_header;
     ngx_uint_t                       replay_status; /* 0: same */
     ngx_uint_t                       mismatch_status;
-    ngx_uint_t                       fail;        /* 1: open */
+    ngx_uint_t                       fail;
 
     struct idem_policy               policy;      /* made at merge */
 } ngx_http_idempotency_loc_conf_t;
@@ -179,6 +187,7 @@ struct ngx_http_idempotency_ctx_s {
     ngx_chain_t                     *pending;     /* not captured: overflow */
     ngx_chain_t                     *replacement; /* of what is held */
     ngx_http_idempotency_outcome_e   outcome;
+    ngx_uint_t                       http_version; /* of the client */
 
     unsigned                         error_page:1; /* saved while reading */
     unsigned                         hashing:1;   /* the body is being read */
@@ -186,6 +195,7 @@ struct ngx_http_idempotency_ctx_s {
     unsigned                         resume:1;    /* forward: run phases on */
     unsigned                         told:1;      /* attempt and fence pushed */
     unsigned                         held:1;      /* the header is held */
+    unsigned                         upstreams:1; /* ... of the upstream itself */
     unsigned                         failed:1;    /* ... of a failed upstream */
     unsigned                         filtering:1; /* inside our filters */
     unsigned                         released:1;  /* may go out */
@@ -249,6 +259,7 @@ void ngx_http_idempotency_replay(ngx_http_idempotency_ctx_t *ctx,
 
 ngx_uint_t ngx_http_idempotency_header_find(ngx_list_t *list, ngx_str_t *name,
     ngx_str_t *value);
+void ngx_http_idempotency_header_hide(ngx_list_t *list, ngx_str_t *name);
 ngx_int_t ngx_http_idempotency_header_push(ngx_http_request_t *r,
     ngx_list_t *list, ngx_str_t *name, ngx_str_t *value);
 ngx_int_t ngx_http_idempotency_header_remove(ngx_http_request_t *r,

@@ -306,6 +306,7 @@ ngx_http_idempotency_create_ctx(ngx_http_request_t *r,
 
     ctx->request = r;
     ctx->conf = conf;
+    ctx->http_version = r->http_version;
 
     ctx->key.len = key->size;
     ctx->key.data = ngx_pnalloc(r->pool, key->size);

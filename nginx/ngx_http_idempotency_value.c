@@ -140,6 +140,16 @@ ngx_http_idempotency_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    if (directory && directory[0] != '/') {
+        free(directory);
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid value \"%V\" in \"%V\" directive: the "
+                           "directory must begin with \"/\"; allowed: %s",
+                           &value[2], &cmd->name, (char *) cmd->post);
+        return NGX_CONF_ERROR;
+    }
+
     store = ngx_array_push(&imcf->stores);
     if (store == NULL) {
         return NGX_CONF_ERROR;

@@ -37,7 +37,7 @@ struct idem_principal {
  * ("a","bc"), and a field from a body. Lives where the caller puts it; holds no resources.
  */
 struct idem_fingerprinter {
-    _Alignas(16) uint8_t state[128];
+    _Alignas(8) uint8_t state[128]; /* what any allocator aligns to */
     uint64_t body_size;
     uint8_t algorithm;
 };

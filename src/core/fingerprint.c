@@ -21,7 +21,7 @@ _Static_assert(IDEM_DIGEST_SIZE == crypto_auth_hmacsha256_BYTES, "and so is a sa
 _Static_assert(IDEM_SALT_SIZE == crypto_auth_hmacsha256_KEYBYTES, "a salt is an HMAC key");
 _Static_assert(sizeof(crypto_hash_sha256_state) <= sizeof((struct idem_fingerprinter *)0)->state,
                "the state must fit");
-_Static_assert(_Alignof(crypto_hash_sha256_state) <= 16, "and be aligned");
+_Static_assert(_Alignof(crypto_hash_sha256_state) <= 8, "and be aligned");
 
 static crypto_hash_sha256_state *hash_state(struct idem_fingerprinter *f)
 {
