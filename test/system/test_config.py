@@ -82,7 +82,7 @@ WRONG = [
     ("idempotency_body_max -1;", r"64m|size"),
     ("idempotency_body_max large;", r"64m|size"),
     ("idempotency_close_delimited;", r"number of arguments"),
-    ("idempotency_close_delimited yes;", r"allowed: off on"),
+    ("idempotency_close_delimited yes;", r"allowed: (off on|on off)"),
     ("idempotency_hide_header;", r"number of arguments"),
     ("idempotency_hide_header 'A B';", r"header|name"),
     ("idempotency_hide_header 'X:';", r"header|name"),

@@ -30,7 +30,7 @@ def head_with_expect(key_lines, size):
     ("Idempotency-Key: a\r\nIdempotency-Key: b\r\n", "key-malformed"),
     (f"Idempotency-Key: {'x' * 256}\r\n", "key-malformed")])
 def test_f63_expect_with_bad_key_gets_a_final_400_without_100(make_scene, lines, kind):
-    scene = make_scene(guard=REQUIRED)
+    scene = make_scene(guard=REQUIRED, server="lingering_timeout 100ms;")
     with scene.client() as client:
         client.send(head_with_expect(lines, 12))
         response = client.read_response()
@@ -202,7 +202,9 @@ def http2_post(port, key, data=BODY.decode()):
     done = subprocess.run(
         ["curl", "-sS", "--http2-prior-knowledge", "-i", "-H", "Host: idem.test", "-H",
          f"Idempotency-Key: {key}", "-H", "Content-Type:", "--data-binary", data,
-         f"http://127.0.0.1:{port}/pay"], check=True, capture_output=True, timeout=60)
+         f"http://127.0.0.1:{port}/pay"], check=False, capture_output=True, timeout=60)
+    # 92: curl's complaint that nginx resets a stream, without error, whose body it does not read
+    assert done.returncode in (0, 92), done.stderr
     head, _, body = done.stdout.partition(b"\r\n\r\n")
     return head.decode("latin-1").split("\r\n"), body
 
