@@ -41,6 +41,7 @@ static struct {
     bool signal_open;
     unsigned failures, peeks_until, peeking;
     bool close_in_peek;
+    unsigned permille, random, in_a_row;
 } faults;
 
 void faults_reset(void)
@@ -93,6 +94,14 @@ void faults_fail_opens(int error, unsigned count)
 {
     pthread_mutex_lock(&lock);
     faults.opens = (struct failing){error, count, false};
+    pthread_mutex_unlock(&lock);
+}
+
+void faults_fail_some(unsigned permille, unsigned seed)
+{
+    pthread_mutex_lock(&lock);
+    faults.permille = permille;
+    faults.random = seed;
     pthread_mutex_unlock(&lock);
 }
 
@@ -230,6 +239,23 @@ static int poison_find_locked(struct idem_op *const *ops, size_t count)
     return 0;
 }
 
+/* Draws from a small generator: the same seed gives the same faults for the same batches. */
+static int some_locked(bool *ret_after)
+{
+    static const int errors[] = {IDEM_ERR_IO, IDEM_ERR_UNAVAILABLE, IDEM_ERR_FULL, IDEM_ERR_NOMEM};
+    unsigned number;
+
+    faults.random = faults.random * 1103515245u + 12345u;
+    number = faults.random >> 12;
+    if (number % 1000 >= faults.permille || faults.in_a_row == 2) {
+        faults.in_a_row = 0;
+        return 0;
+    }
+    faults.in_a_row++;
+    *ret_after = number / 1000 % 2 == 0;
+    return errors[number / 2000 % 4];
+}
+
 int __wrap_idem_store_open(const char *url, const struct idem_clock *clock,
                            struct idem_store **ret_store, struct idem_message *message)
 {
@@ -266,6 +292,8 @@ int __wrap_idem_store_apply(struct idem_store *store, struct idem_op *const *ops
     error = failing_take_locked(&faults.applies);
     if (!error)
         error = poison_find_locked(ops, count);
+    if (!error)
+        error = some_locked(&after);
     log_locked(ops, count, error);
     pthread_mutex_unlock(&lock);
     if (error)

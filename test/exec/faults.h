@@ -30,6 +30,12 @@ void faults_release(void);
 void faults_fail_applies(int error, unsigned count, bool after);
 void faults_fail_opens(int error, unsigned count);
 
+/*
+ * From now on about so many of a thousand applies fail, before or after they reach the store, but
+ * never three in a row: that would close the store, and a store in memory forgets everything.
+ */
+void faults_fail_some(unsigned permille, unsigned seed);
+
 /* Every apply with an op on this id (first byte) fails; 0 heals it. */
 void faults_poison(uint8_t id, int error);
 

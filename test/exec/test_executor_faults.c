@@ -500,6 +500,77 @@ static void test_counts(void **state)
     idem_executor_free(executor, SCENE_WAIT_US);
 }
 
+/* What one id goes through in the storm: a claim, and when that is known, its verdict. */
+struct voyage {
+    struct probe claim, verdict, get;
+    struct idem_executor *executor;
+    bool claimed;
+};
+
+static void voyage_verdict(struct probe *claim)
+{
+    struct voyage *voyage = claim->context;
+    enum idem_op_kind kind = IDEM_OP_COMPLETE;
+    uint8_t id = claim->job.op.id.bytes[0];
+
+    voyage->claimed = claim->job.error == 0;
+    if (!voyage->claimed)
+        kind = IDEM_OP_FAIL; /* whether it was applied is unknown */
+    else
+        assert_int_equal(claim->job.op.result, IDEM_RESULT_ACQUIRED);
+    probe_verdict(&voyage->verdict, kind, id, id);
+    voyage->verdict.job.op.id = claim->job.op.id;
+    scene_submit(voyage->executor, &voyage->verdict);
+}
+
+/*
+ * One call in five fails, before or after it reached the store. Every verdict is recorded all the
+ * same, exactly as given.
+ */
+static void test_storm(void **state)
+{
+    static struct voyage voyages[2000];
+    struct idem_executor *executor;
+
+    (void)state;
+    faults_reset();
+    executor = scene_start(NULL);
+    faults_fail_some(200, 7);
+    for (size_t i = 0; i < COUNT(voyages); i++) {
+        struct voyage *voyage = &voyages[i];
+
+        voyage->executor = executor;
+        probe_claim(&voyage->claim, (uint8_t)i, (uint8_t)i);
+        voyage->claim.job.op.id.bytes[1] = (uint8_t)(i >> 8);
+        voyage->claim.then = voyage_verdict;
+        voyage->claim.context = voyage;
+        scene_submit(executor, &voyage->claim);
+        if (i % 16 == 0)
+            (void)idem_executor_collect(executor);
+    }
+    for (size_t i = 0; i < COUNT(voyages); i++) {
+        scene_await_done(executor, &voyages[i].claim);
+        scene_await_done(executor, &voyages[i].verdict);
+        assert_int_equal(voyages[i].verdict.job.error, 0);
+        assert_int_equal(voyages[i].verdict.job.op.result, IDEM_RESULT_OK);
+    }
+    faults_fail_some(0, 0);
+    for (size_t i = 0; i < COUNT(voyages); i++) {
+        struct probe *get = &voyages[i].get;
+
+        probe_get(get, (uint8_t)i);
+        get->job.op.id = voyages[i].claim.job.op.id;
+        assert_int_equal(scene_run(executor, get), IDEM_RESULT_FOUND);
+        assert_int_equal(get->job.op.out.found.record.state,
+                         voyages[i].claimed ? IDEM_STATE_COMPLETED : IDEM_STATE_FAILED);
+        probe_release(get);
+    }
+    assert_true(idem_executor_counters(executor).failures > 0);
+    assert_int_equal(idem_executor_counters(executor).dropped, 0);
+    assert_int_equal(faults_closes(), 0);
+    idem_executor_free(executor, SCENE_WAIT_US);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -521,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_free_with_hung_opening),
         cmocka_unit_test(test_free_refuses_jobs),
         cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_storm),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
