@@ -194,6 +194,13 @@ static int option_store(const struct idem_usage *usage, const struct idem_option
         *(bool *)option->target = true;
         break;
     case IDEM_OPTION_TEXT:
+        if (value[0] == '\0') {
+            (void)idem_args_wrong(usage, "--%s is given an empty value", option->name);
+            return IDEM_ARGS_WRONG;
+        }
+        *(const char **)option->target = value;
+        break;
+    case IDEM_OPTION_ANY_TEXT:
         *(const char **)option->target = value;
         break;
     case IDEM_OPTION_LIST:
@@ -279,6 +286,9 @@ int idem_args_parse(const struct idem_usage *usage, int argc, char **argv,
             }
         } else if (!options_end && argv[i][0] == '-' && argv[i][1] != '\0') {
             (void)idem_args_wrong(usage, "there is no option %s; options have two dashes", argv[i]);
+            return IDEM_ARGS_WRONG;
+        } else if (argv[i][0] == '\0') {
+            (void)idem_args_wrong(usage, "there is an empty word");
             return IDEM_ARGS_WRONG;
         } else if (operands.count == usage->operands_max) {
             (void)idem_args_wrong(usage, "one word too many: %s", argv[i]);

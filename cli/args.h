@@ -19,7 +19,8 @@ struct idem_text_list {
 /* What an option takes, and the type that `target` points to. */
 enum idem_option_kind {
     IDEM_OPTION_FLAG,     /* bool */
-    IDEM_OPTION_TEXT,     /* const char * */
+    IDEM_OPTION_TEXT,     /* const char *, never empty: "$UNSET" must not mean "the default" */
+    IDEM_OPTION_ANY_TEXT, /* const char *, may be empty */
     IDEM_OPTION_LIST,     /* struct idem_text_list; may be repeated */
     IDEM_OPTION_COUNT,    /* int64_t, 0 or more */
     IDEM_OPTION_DURATION, /* int64_t, microseconds */

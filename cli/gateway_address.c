@@ -287,7 +287,10 @@ int idem_upstream_probe(const struct idem_upstream *upstream, struct idem_messag
                              why.text);
             return IDEM_ERR_UNAVAILABLE;
         }
-        reason = connect_try(found->ai_addr, found->ai_addrlen);
+        reason = EHOSTUNREACH;
+        for (struct addrinfo *at = found; at != NULL && reason != 0; at = at->ai_next) {
+            reason = connect_try(at->ai_addr, at->ai_addrlen);
+        }
         freeaddrinfo(found);
     }
     if (reason != 0) {

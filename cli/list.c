@@ -294,7 +294,7 @@ int idem_command_list(int argc, char **argv)
         {"state", IDEM_OPTION_TEXT, "STATES",
          "only these, separated by commas: processing, completed, failed, unknown",
          &list.select.states},
-        {"scope", IDEM_OPTION_TEXT, "SCOPE", "only this scope", &list.select.scope},
+        {"scope", IDEM_OPTION_ANY_TEXT, "SCOPE", "only this scope", &list.select.scope},
         {"kind", IDEM_OPTION_TEXT, "KIND", "only this kind: http, message, lock, token, job, tx",
          &list.select.kind},
         {"since", IDEM_OPTION_INSTANT, "TIME",

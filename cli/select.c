@@ -28,23 +28,24 @@ static int states_parse(const char *text, uint32_t *ret_states, struct idem_mess
 {
     uint32_t states = 0;
 
-    while (text != NULL && *text != '\0') {
-        size_t size = strcspn(text, ",");
+    /* A word that is empty is no state either: an empty list must not come to mean all. */
+    for (const char *next = text; next != NULL;) {
+        size_t size = strcspn(next, ",");
         int state = 1;
 
         while (state < IDEM_STATE_COUNT &&
-               !word_is(text, size, idem_state_text((enum idem_state)state))) {
+               !word_is(next, size, idem_state_text((enum idem_state)state))) {
             state++;
         }
         if (state == IDEM_STATE_COUNT) {
             idem_message_set(message,
                              "\"%.*s\" is no state; they are processing, completed, failed "
                              "and unknown",
-                             (int)(size < 40 ? size : 40), text);
+                             (int)(size < 40 ? size : 40), next);
             return IDEM_ERR_INVALID;
         }
         states |= UINT32_C(1) << state;
-        text += size + (text[size] == ',');
+        next = next[size] == ',' ? next + size + 1 : NULL;
     }
     *ret_states = states;
     return IDEM_OK;

@@ -35,7 +35,7 @@ void idem_settle_options(struct idem_settle *settle, struct idem_option *ret_opt
     struct idem_select *select = &settle->select;
     const struct idem_option options[IDEM_SETTLE_OPTIONS] = {
         {"key", IDEM_OPTION_TEXT, "KEY", "the record of this key, in place of an id", &select->key},
-        {"scope", IDEM_OPTION_TEXT, "SCOPE",
+        {"scope", IDEM_OPTION_ANY_TEXT, "SCOPE",
          "with --key: whose key it is; with --state: only this scope", &select->scope},
         {"kind", IDEM_OPTION_TEXT, "KIND",
          "with --key: the kind of key (default: http); with --state: only this kind",

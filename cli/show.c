@@ -90,7 +90,7 @@ int idem_command_show(int argc, char **argv)
          "the store (default: $IDEM_STORE, else the one in the state directory)", &show.store},
         {"key", IDEM_OPTION_TEXT, "KEY", "the record of this key, in place of an id",
          &show.select.key},
-        {"scope", IDEM_OPTION_TEXT, "SCOPE", "whose key it is (default: the empty scope)",
+        {"scope", IDEM_OPTION_ANY_TEXT, "SCOPE", "whose key it is (default: the empty scope)",
          &show.select.scope},
         {"kind", IDEM_OPTION_TEXT, "KIND", "the kind of key (default: http)", &show.select.kind},
         {"body", IDEM_OPTION_FLAG, NULL, "write the kept body and nothing else", &show.body},

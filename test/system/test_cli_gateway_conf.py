@@ -120,7 +120,7 @@ def test_listen(address, listen):
     assert any(f"        listen {one};\n" in text for one in wanted)
 
 
-@pytest.mark.parametrize("address", ["", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", ":70000",
+@pytest.mark.parametrize("address", ["8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", ":70000",
                                      "::1:8080", "[::1]8080", "a;b:80", "127.0.0.1:80 ssl",
                                      "unix:/a", ":8080;", "[::1]:80{"])
 def test_wrong_listen(address):
@@ -163,6 +163,9 @@ def test_set_takes_whole_directives(directive):
     ([*WORDS[1:], "--required", "--set", "idempotency_key $http_x;"], "exclude each other"),
     ([*WORDS[1:], "--user", "no-such-user-here"], "--user"),
     ([*WORDS[1:], "word"], "one word too many"),
+    ([*WORDS[1:], "--state", ""], "--state is given an empty value"),
+    ([*WORDS[1:], "--store", ""], "--store is given an empty value"),
+    ([*WORDS[1:], "--access-log", ""], "--access-log is given an empty value"),
 ])
 def test_usage_errors(words, sentence):
     assert sentence in refused(USAGE, "gateway", "--print-conf", *words).err

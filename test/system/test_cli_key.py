@@ -54,7 +54,7 @@ def test_json():
     (["--template", "{x}", "--set", "x=ä"], "cannot be sent as a key"),
     (["--template", "{x}", "--set", "x=a,b"], "cannot be sent as a key"),
     (["--template", "{x}", "--set", "x=" + "v" * 256], "over 255 bytes"),
-    (["--template", ""], "cannot be sent as a key"),
+    (["--template", ""], "empty value"), (["--hash", ""], "empty value"),
     (["--set", "x=1"], "--set goes with --template"),
     (["--uuid4", "--uuid7"], "exclude each other"),
     (["--uuid7", "--hash", "-"], "exclude each other"),

@@ -51,11 +51,11 @@ def test_a_file_is_no_store(place):
     assert "is no directory" in refused(FAILURE, "list", "--store", f"lmdb:{place}/file").err
 
 
-@pytest.mark.parametrize("url", ["", "lmdb", "lmdb:", "nosuch:place", "lmdb:/x?size=1q"])
+@pytest.mark.parametrize("url", ["lmdb", "lmdb:", "nosuch:place", "lmdb:/x?size=1q"])
 def test_bad_urls(url, place):
-    # An empty --store counts as not given: the default then, which is not there either.
-    refused(FAILURE, "list", "--store", url,
-            env={"XDG_STATE_HOME": str(place), "HOME": str(place)})
+    refused(FAILURE, "list", "--store", url)
+    refused(FAILURE, "list", env={"IDEM_STORE": url})
+    assert os.listdir(place) == []
 
 
 def test_the_store_is_found_by_option_then_environment_then_state_directory(place, store):
