@@ -41,7 +41,7 @@ demo-test: build ## ./run and the example of README.md, as a user would
 sanitize: build-asan ## every test on the build with sanitizers
 	@$(SETUP) setup_packages "$${setup_packages_run[@]}" "$${setup_packages_test[@]}"
 	@meson test -C build-asan --no-rebuild --print-errorlogs
-	@IDEM_BUILD=build-asan IDEM_SANITIZE=1 $(PYTEST) test/system
+	@IDEM_BUILD=$(CURDIR)/build-asan IDEM_SANITIZE=1 $(PYTEST) test/system
 
 bench: build ## measures the gateway against plain nginx (wrk)
 	@$(SETUP) setup_packages "$${setup_packages_bench[@]}"
