@@ -68,6 +68,8 @@ static void condition_worked(struct idem_executor *executor)
 static void opening_publish(struct idem_executor *executor, struct idem_store *store, int error,
                             const struct idem_message *message)
 {
+    executor->store = store;
+    atomic_store(&executor->published, store); /* first: who is told "open" may peek at once */
     (void)pthread_mutex_lock(&executor->lock);
     executor->open_tried = true;
     executor->open_error = error;
@@ -75,8 +77,6 @@ static void opening_publish(struct idem_executor *executor, struct idem_store *s
     executor->counters.open = error == 0;
     (void)pthread_cond_signal(&executor->told);
     (void)pthread_mutex_unlock(&executor->lock);
-    executor->store = store;
-    atomic_store(&executor->published, store);
 }
 
 int idem_executor_open_store(struct idem_executor *executor)
