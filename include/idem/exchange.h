@@ -1,8 +1,8 @@
 /*
  * Exchange: one guarded request from arrival to answer. The heart of the core.
  *
- * A pure state machine: an event goes in, effects come out, nothing else happens. It does no I/O and
- * knows no clock, no randomness and no bytes of any answer: the driver (nginx module, blocking
+ * A pure state machine: an event goes in, effects come out, nothing else happens. It does no I/O
+ * and knows no clock, no randomness and no bytes of any answer: the driver (nginx module, blocking
  * driver, simulator) holds those and executes the effects in order.
  *
  *   1. REQUEST            → store claim
@@ -12,7 +12,8 @@
  *   5. anything else      → the one refusal that is true, never an execution
  *
  * Whatever happens, the last event is IDEM_EVENT_ABORTED (or the exchange is DONE), and no path
- * leaves a claim without a verdict. At most one FORWARD is emitted after a byte reached an upstream.
+ * leaves a claim without a verdict. At most one FORWARD is emitted after a byte reached an
+ * upstream.
  */
 #ifndef IDEM_EXCHANGE_H
 #define IDEM_EXCHANGE_H
@@ -48,7 +49,8 @@ enum idem_event_kind {
     IDEM_EVENT_KIND_COUNT
 };
 
-/* What the driver knows about the upstream side: the evidence that decides the outcome (design 6). */
+/* What the driver knows about the upstream side: the evidence that decides the outcome (design 6).
+ */
 enum idem_evidence {
     IDEM_EVIDENCE_NOT_SENT,   /* no byte of the request reached any upstream */
     IDEM_EVIDENCE_UNANSWERED, /* a byte may have, and no answer came */
@@ -57,14 +59,14 @@ enum idem_evidence {
 
 struct idem_event {
     enum idem_event_kind kind;
-    const struct idem_op *op;   /* STORE_RESULT: the op; its record stays valid for the call */
-    enum idem_op_kind op_kind;  /* STORE_FAILED: which op */
-    bool not_applied;           /* STORE_FAILED: the op is known never to have reached the store */
-    unsigned status;            /* ANSWER_HEAD; REROUTED: of the answer that was thrown away, or 0;
-                                   UPSTREAM_FAILED: the 5xx to tell, 0 for the default */
-    enum idem_outcome declared; /* ANSWER_HEAD, REROUTED: Idempotency-Outcome, or UNSET */
-    int64_t length;             /* ANSWER_HEAD: bytes of body announced, or -1 */
-    size_t size;                /* ANSWER_BODY: bytes of this piece */
+    const struct idem_op *op;    /* STORE_RESULT: the op; its record stays valid for the call */
+    enum idem_op_kind op_kind;   /* STORE_FAILED: which op */
+    bool not_applied;            /* STORE_FAILED: the op is known never to have reached the store */
+    unsigned status;             /* ANSWER_HEAD; REROUTED: of the answer that was thrown away, or 0;
+                                    UPSTREAM_FAILED: the 5xx to tell, 0 for the default */
+    enum idem_outcome declared;  /* ANSWER_HEAD, REROUTED: Idempotency-Outcome, or UNSET */
+    int64_t length;              /* ANSWER_HEAD: bytes of body announced, or -1 */
+    size_t size;                 /* ANSWER_BODY: bytes of this piece */
     enum idem_evidence evidence; /* UPSTREAM_FAILED, REROUTED, ABORTED */
 };
 
@@ -116,13 +118,13 @@ struct idem_exchange {
     struct idem_claim claim;
     uint64_t fence;
     uint32_t attempt;
-    uint64_t body_size;        /* of the answer so far */
+    uint64_t body_size; /* of the answer so far */
     unsigned answer_status;
     enum idem_outcome outcome; /* of the answer, once its head is known */
     enum idem_op_kind verdict; /* the one submitted, once RECORDING */
     enum idem_reason reason;
-    bool overflow;             /* the answer is over the maximum: only a tombstone is kept */
-    bool owned;                /* the store has not said `lost` */
+    bool overflow;               /* the answer is over the maximum: only a tombstone is kept */
+    bool owned;                  /* the store has not said `lost` */
     struct idem_problem failure; /* what to refuse with once the verdict is recorded, if any */
 };
 
@@ -145,7 +147,8 @@ void idem_exchange_step(struct idem_exchange *exchange, const struct idem_event 
 void idem_exchange_op(const struct idem_exchange *exchange, const struct idem_effect *effect,
                       struct idem_op *ret_op);
 
-/* True from the verdict on when the answer's bytes will not be kept: the driver may stop collecting. */
+/* True from the verdict on when the answer's bytes will not be kept: the driver may stop
+ * collecting. */
 static inline bool idem_exchange_overflowed(const struct idem_exchange *exchange)
 {
     return exchange->overflow;

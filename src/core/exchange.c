@@ -306,9 +306,9 @@ static void on_rerouted(struct idem_exchange *x, const struct idem_event *event,
     outcome = idem_policy_outcome(x->policy, event->status, event->declared);
     x->answer_status = event->status;
     x->overflow = true;
-    x->failure = idem_problem_make(outcome == IDEM_OUTCOME_FINAL
-                                       ? IDEM_PROBLEM_ANSWER_NOT_KEPT
-                                       : IDEM_PROBLEM_UPSTREAM_UNANSWERED);
+    x->failure =
+        idem_problem_make(outcome == IDEM_OUTCOME_FINAL ? IDEM_PROBLEM_ANSWER_NOT_KEPT
+                                                        : IDEM_PROBLEM_UPSTREAM_UNANSWERED);
     x->failure.original_status = event->status;
     record_verdict(x, effects, outcome,
                    outcome == IDEM_OUTCOME_FINAL ? IDEM_REASON_REPLACED : IDEM_REASON_STATUS);
@@ -455,8 +455,7 @@ void idem_exchange_init(struct idem_exchange *exchange, const struct idem_policy
     exchange->claim.lease_us = policy->lease_us;
     exchange->claim.ttl_us = policy->ttl_us;
     exchange->claim.unknown_ttl_us = policy->unknown_ttl_us;
-    exchange->claim.take =
-        policy->unknown == IDEM_UNKNOWN_RETRY ? IDEM_TAKE_ANY : IDEM_TAKE_NONE;
+    exchange->claim.take = policy->unknown == IDEM_UNKNOWN_RETRY ? IDEM_TAKE_ANY : IDEM_TAKE_NONE;
 }
 
 void idem_exchange_step(struct idem_exchange *exchange, const struct idem_event *event,
