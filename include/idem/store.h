@@ -55,8 +55,8 @@ IDEM_MUST_CHECK int idem_store_peek(struct idem_store *store, struct idem_op *ge
 
 /* What `idem store check` shows: name and value pairs, all views borrowed from the store. */
 struct idem_store_fact {
-    const char *name;  /* "durability" */
-    char value[192];   /* "every verdict is on disk before it is answered" */
+    const char *name; /* "durability" */
+    char value[192];  /* "every verdict is on disk before it is answered" */
 };
 
 #define IDEM_STORE_FACTS_MAX 24
