@@ -1,4 +1,5 @@
 /* Claims: who may execute. */
+#include <stdio.h>
 #include <string.h>
 
 #include "contract.h"
@@ -48,6 +49,8 @@ static void second_is_in_progress(void **state)
     op = claim(world, "k", "B");
     expect(op, IN_PROGRESS);
     assert_in_range(op->out.retry_after_us, 1, LEASE);
+    assert_int_equal(op->out.fence, 0); /* there is nothing that this caller may use */
+    assert_int_equal(op->out.attempt, 0);
 }
 
 static void retry_after_is_rest_of_lease(void **state)
@@ -158,6 +161,22 @@ static void failed_is_taken_at_once(void **state)
     expect(op, ACQUIRED);
     assert_int_equal(op->out.attempt, 2);
     assert_true(op->out.fence > fence);
+}
+
+static void creation_is_that_of_first_attempt(void **state)
+{
+    struct world *world = *state;
+
+    claim(world, "k", "A");
+    advance(world, SECOND);
+    fail_claim(world, "k", "A");
+    claim(world, "k", "B");
+    assert_int_equal(record_of(world, "k")->created_us, START);
+    abandon(world, "k", "B");
+    claim_taking(world, "k", "C", IDEM_TAKE_ANY, 0);
+    assert_int_equal(record_of(world, "k")->created_us, START);
+    assert_int_equal(record_of(world, "k")->updated_us, START + SECOND);
+    assert_int_equal(record_of(world, "k")->attempt, 3);
 }
 
 static void failed_takes_new_principal(void **state)
@@ -290,6 +309,31 @@ static void completed_gives_record(void **state)
     assert_int_equal(op->out.found.record.answer.status, 201);
     assert_bytes(op->out.found.record.answer.headers, answer_of("").headers);
     assert_bytes(op->out.found.record.answer.body, text("paid"));
+}
+
+static void found_stays_as_it_was(void **state)
+{
+    struct world *world = *state;
+    struct idem_op found;
+    char key[16];
+
+    claim(world, "k", "A");
+    complete(world, "k", "A", "paid");
+    found = *claim_make(world, "k", "B");
+    expect(run(world, &found), COMPLETED);
+    forget(world, "k", false);
+    for (int i = 0; i < 100; i++) {
+        snprintf(key, sizeof key, "other %d", i);
+        claim(world, key, "A");
+        complete(world, key, "A", "else");
+    }
+    world_close(world);
+    assert_bytes(found.out.found.record.key, text("k"));
+    assert_bytes(found.out.found.record.path, text("/charges"));
+    assert_bytes(found.out.found.record.answer.headers, answer_of("").headers);
+    assert_bytes(found.out.found.record.answer.body, text("paid"));
+    idem_op_deinit(&found);
+    world_open(world, "");
 }
 
 static void lease_too_far_ahead_is_lapsed(void **state)
@@ -430,6 +474,7 @@ static const struct rule rules[] = {
     {"an owner that was taken over never acquires again", owner_taken_over_never_acquires, 0},
     {"failed is taken at once, as the next attempt with a higher fence", failed_is_taken_at_once,
      0},
+    {"a record is as old as its first attempt", creation_is_that_of_first_attempt, TRAIT_CLOCK},
     {"failed becomes the new caller's", failed_takes_new_principal, 0},
     {"a lapsed lease is unknown without a writer having to act", lapsed_is_unknown, TRAIT_CLOCK},
     {"an abandoned record is unknown since it was abandoned", abandoned_is_unknown, 0},
@@ -442,6 +487,7 @@ static const struct rule rules[] = {
     {"no take-over takes a running lease", any_does_not_take_a_running, 0},
     {"no take-over takes a completed record", any_does_not_take_a_completed, 0},
     {"a claim on a completed record is given its answer", completed_gives_record, 0},
+    {"what was found is the caller's, whatever happens to the store", found_stays_as_it_was, 0},
     {"a lease that ends further ahead than twice its length counts as lapsed",
      lease_too_far_ahead_is_lapsed, TRAIT_CLOCK},
     {"a small step back of the clock ends no claim", small_step_back_ends_nothing, TRAIT_CLOCK},

@@ -86,6 +86,7 @@ static void full_refuses_claims_only(void **state)
 static void full_takes_every_verdict(void **state)
 {
     struct world *world = *state;
+    struct idem_op *completed = NULL;
     char key[32];
     unsigned count;
 
@@ -99,9 +100,37 @@ static void full_takes_every_verdict(void **state)
         else if (i % 3 == 1)
             expect(abandon(world, key, "A"), OK);
         else
-            expect(complete(world, key, "A", body_of(KEYS_MAX + i)), OK);
+            expect(completed = complete(world, key, "A", body_of(KEYS_MAX + i)), OK);
+        /* The reserve is there for a few answers at least. */
+        assert_true(i % 3 != 2 || i > 6 || !completed->out.tombstoned);
     }
     all_are_there(world, count);
+}
+
+/* Claims many at a time until one is refused: they must not eat into what verdicts need. */
+static void batches_leave_the_reserve(void **state)
+{
+    static uint8_t path[IDEM_PATH_SIZE_MAX];
+    struct world *world = *state;
+    struct idem_op *ops[WORLD_OPS], *op;
+    char keys[WORLD_OPS][32];
+    bool full = false;
+
+    world_shrink(world);
+    expect(claim(world, "held", "A"), ACQUIRED);
+    for (unsigned batch = 0; !full && batch < KEYS_MAX; batch++) {
+        for (unsigned i = 0; i < WORLD_OPS; i++) {
+            key_of(keys[i], sizeof keys[i], batch * WORLD_OPS + i);
+            ops[i] = claim_make(world, keys[i], "A");
+            ops[i]->in.claim.path = idem_bytes_make(path, sizeof path);
+        }
+        assert_int_equal(idem_store_apply(world->store, ops, WORLD_OPS, NULL), IDEM_OK);
+        full = ops[WORLD_OPS - 1]->result == IDEM_RESULT_FULL;
+    }
+    assert_true(full);
+    op = complete(world, "held", "A", body_of(0));
+    expect(op, OK);
+    assert_false(op->out.tombstoned);
 }
 
 static void answer_without_room_is_tombstone(void **state)
@@ -242,6 +271,8 @@ static void size_can_be_raised(void **state)
 static const struct rule rules[] = {
     {"a full store refuses claims and keeps what is live", full_refuses_claims_only, TRAIT_BOUND},
     {"a full store lets every verdict in", full_takes_every_verdict, TRAIT_BOUND},
+    {"claims in large batches leave the reserve to verdicts", batches_leave_the_reserve,
+     TRAIT_BOUND},
     {"an answer that does not fit becomes a tombstone", answer_without_room_is_tombstone,
      TRAIT_BOUND},
     {"when the reserve runs low answers become tombstones", verdicts_overflow_into_tombstones,

@@ -147,13 +147,14 @@ static int64_t index_instant(const struct idem_op *op, const struct idem_record 
 }
 
 /*
- * Keeps this true: a record that expires at all has an entry in the index, at whatever instant.
- * Entries that are one too many, of an earlier life of the id, go when the sweeper meets them.
+ * Keeps this true: a record that expires at all has an entry in the index, at whatever instant. One
+ * that is claimed anew after it expired has that of its earlier life, which the sweeper will move.
+ * A second entry, which only a forgotten id can get, goes when the sweeper meets it.
  */
 static int index_update(struct idem_lmdb_batch *batch, const struct idem_op *op,
                         const struct idem_record *current, const struct idem_record *record)
 {
-    if (!current || idem_record_expired_at(current, batch->now_us))
+    if (!current)
         return idem_lmdb_expiry_add(batch, &op->id, index_instant(op, record));
     if (current->expires_us == IDEM_NEVER_US)
         return idem_lmdb_expiry_add(batch, &op->id, record->expires_us);
