@@ -325,6 +325,8 @@ def test_e59_after_the_ttl_the_request_runs_as_new(make_scene, key):
     fresh = scene.post_until(key, lambda r: not r.all("Idempotent-Replayed"), "expiry")
     assert fresh.status == 201 and fresh.body != first.body
     assert scene.upstream.last().get("Idempotency-Attempt") == "1"
+    fences = [int(request.get("Idempotency-Fence")) for request in scene.upstream.requests]
+    assert fences[0] < fences[1], "the fence grows across the record's removal"
 
 
 def test_ttl_never(make_scene, key):

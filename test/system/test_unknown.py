@@ -54,8 +54,8 @@ def test_all_peers_of_a_group_refusing_frees_the_key(make_scene, make_upstream, 
     dead, other = make_upstream(listening=False), make_upstream(listening=False)
     scene = make_scene(
         upstream=dead,
-        http=f"upstream group {{ server 127.0.0.1:{dead.port}; server 127.0.0.1:{other.port};"
-             "zone z 64k; }",
+        http=f"upstream group {{ server 127.0.0.1:{dead.port} fail_timeout=1s;"
+             f"server 127.0.0.1:{other.port} fail_timeout=1s; zone z 64k; }}",
         proxy="proxy_pass http://group; proxy_http_version 1.1;")
     assert_problem(scene.post(key), "upstream-unreachable")
     dead.listen()
