@@ -31,7 +31,12 @@ class Demo:
             line = self.process.stdout.readline()
             assert line, self.told + self.process.stderr.read()
             self.told += line
-        self.programs = children(self.process.pid)
+        self.programs = wait_until(self._two_programs, "the service and the gateway alone")
+
+    def _two_programs(self):
+        """Their pids, once the script has no other child: it printed through one."""
+        found = children(self.process.pid)
+        return found if len(found) == 2 else None
 
     @property
     def url(self):

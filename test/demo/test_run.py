@@ -116,9 +116,7 @@ def test_a_port_that_is_none_is_told(port, tmp_path):
 
 
 def test_the_programs_go_when_the_script_is_killed(tmp_path):
-    demo = Demo(tmp_path)
-    assert len(demo.programs) == 2
-    demo.stop(signal.SIGKILL)
+    Demo(tmp_path).stop(signal.SIGKILL)
 
 
 def test_the_example_of_the_readme(demo):
