@@ -47,7 +47,7 @@ bench: build ## measures the gateway against plain nginx (wrk)
 	@$(SETUP) setup_packages "$${setup_packages_bench[@]}"
 	@bench/run
 
-lint: tidy ## tidy, clang-format, cppcheck, shellcheck
+lint: ## tidy, clang-format, cppcheck, shellcheck
 	@$(SETUP) setup_packages "$${setup_packages_lint[@]}"
 	@tools/lint
 
