@@ -23,6 +23,7 @@ static struct idem_bytes digits_take(struct idem_bytes *rest)
 {
     struct idem_bytes digits = {rest->data, 0};
 
+    assert(rest->data || rest->size == 0);
     while (digits.size < rest->size && rest->data[digits.size] >= '0' &&
            rest->data[digits.size] <= '9')
         digits.size++;

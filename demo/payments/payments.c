@@ -113,10 +113,11 @@ static int payment_move(struct database *database, struct payment *payment, enum
 static void payment_no_make(char ret_text[PAYMENT_NO_SIZE])
 {
     uint8_t random[PAYMENT_NO_RANDOM];
+    char digits[2 * PAYMENT_NO_RANDOM + 1];
 
     randombytes_buf(random, sizeof(random));
-    memcpy(ret_text, "PAY", 3);
-    sodium_bin2hex(ret_text + 3, PAYMENT_NO_SIZE - 3, random, sizeof(random));
+    sodium_bin2hex(digits, sizeof(digits), random, sizeof(random));
+    snprintf(ret_text, PAYMENT_NO_SIZE, "PAY%s", digits);
 }
 
 static const char *text_or_null(const char *text)
