@@ -383,6 +383,73 @@ static void facts_are_told(void **state)
     assert_non_null(strstr(fact(facts, count, "may lose"), "power failure"));
 }
 
+/* Waits for the others at the line, makes the store with them, and claims what they claim. */
+static void race_in_child(struct world *world, int line, int answer)
+{
+    struct idem_store *store;
+    struct idem_op *op = claim_make(world, "k", "?");
+    char byte;
+
+    snprintf((char *)op->in.claim.owner.bytes, IDEM_OWNER_SIZE, "p%d", (int)getpid());
+    if (read(line, &byte, 1) != 0 || idem_store_open(world->url, NULL, &store, NULL) ||
+        idem_store_apply(store, &op, 1, NULL))
+        _exit(2);
+    byte = (char)op->result;
+    if (write(answer, &byte, 1) != 1)
+        _exit(3);
+    idem_store_close(store);
+    _exit(0);
+}
+
+#define RACERS 4
+
+/* One race for a store that is not there yet. Returns how many acquired the one id. */
+static int race(struct world *world)
+{
+    pid_t children[RACERS];
+    int line[2], answers[2], status, acquired = 0;
+    char byte;
+
+    assert_int_equal(pipe(line), 0);
+    assert_int_equal(pipe(answers), 0);
+    for (size_t i = 0; i < RACERS; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            close(line[1]);
+            race_in_child(world, line[0], answers[1]);
+        }
+    }
+    close(line[0]);
+    close(line[1]); /* off they go */
+    close(answers[1]);
+    for (size_t i = 0; i < RACERS; i++) {
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_int_equal(status, 0);
+        assert_int_equal(read(answers[0], &byte, 1), 1);
+        assert_true(byte == IDEM_RESULT_ACQUIRED || byte == IDEM_RESULT_IN_PROGRESS);
+        acquired += byte == IDEM_RESULT_ACQUIRED;
+    }
+    close(answers[0]);
+    return acquired;
+}
+
+static void makers_meet(void **state)
+{
+    struct world *world = *state;
+    char path[160];
+
+    world_close(world);
+    for (int i = 0; i < 20; i++) {
+        data_path(world, path, sizeof path);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/lock.mdb", world->directory);
+        unlink(path);
+        assert_int_equal(race(world), 1);
+    }
+    world_open(world, "");
+}
+
 /* Another process is given more room and uses it; this one follows. */
 static void grow_in_child(struct world *world)
 {
@@ -461,6 +528,7 @@ int main(void)
         RULE("an empty file is a new store", empty_file_is_a_new_store),
         RULE("a damaged record is told and left alone", damaged_record_is_left_alone),
         RULE("facts are told", facts_are_told),
+        RULE("processes that make a store at once make one store", makers_meet),
         RULE("a map that another process made larger is followed", larger_map_is_followed),
         RULE("files made by root are given to the owner of the directory",
              files_of_root_go_to_owner),

@@ -1,7 +1,10 @@
 /* What a person may do: resolve, forget, and see who did. */
+#include <stdio.h>
 #include <string.h>
 
 #include "contract.h"
+
+#define AUDIT_MAX 100000 /* entries that a store keeps */
 
 static void make_unknown(struct world *world)
 {
@@ -298,6 +301,47 @@ static void audit_pages_meet(void **state)
     assert_int_equal(audit(world, after_us, 1)->out.count, 0);
 }
 
+/* Claims and forgets many ids in one batch. */
+static void forget_many(struct world *world, struct idem_op *ops, size_t pairs, size_t from)
+{
+    struct idem_op *list[IDEM_BATCH_MAX] = {0};
+    char key[32];
+
+    for (size_t i = 0; i < pairs; i++) {
+        snprintf(key, sizeof key, "many %zu", from + i);
+        memset(&ops[2 * i], 0, 2 * sizeof *ops);
+        ops[2 * i].kind = IDEM_OP_CLAIM;
+        ops[2 * i].id = id_of(key);
+        ops[2 * i].in.claim.kind = IDEM_KIND_HTTP;
+        ops[2 * i].in.claim.lease_us = LEASE;
+        ops[2 * i + 1].kind = IDEM_OP_FORGET;
+        ops[2 * i + 1].id = id_of(key);
+        ops[2 * i + 1].in.forget.force = true;
+        list[2 * i] = &ops[2 * i];
+        list[2 * i + 1] = &ops[2 * i + 1];
+    }
+    assert_int_equal(idem_store_apply(world->store, list, 2 * pairs, NULL), IDEM_OK);
+    for (size_t i = 0; i < pairs; i++)
+        expect(&ops[2 * i + 1], OK);
+}
+
+static void audit_has_a_maximum(void **state)
+{
+    struct world *world = *state;
+    struct idem_op *ops = calloc(IDEM_BATCH_MAX, sizeof *ops);
+    struct idem_id first = id_of("many 56"); /* of those that remain */
+    size_t done = 0, pairs = IDEM_BATCH_MAX / 2;
+
+    assert_non_null(ops);
+    for (; done < AUDIT_MAX + 56; done += pairs) {
+        if (pairs > AUDIT_MAX + 56 - done)
+            pairs = AUDIT_MAX + 56 - done;
+        forget_many(world, ops, pairs, done);
+    }
+    assert_true(idem_id_equal(&audit(world, 0, 1)->out.entries[0].id, &first));
+    free(ops);
+}
+
 static void audit_survives_reopening(void **state)
 {
     struct world *world = *state;
@@ -331,6 +375,7 @@ static const struct rule rules[] = {
     {"the audit says nothing of what was refused, nor of the self-test",
      audit_says_nothing_of_refusals, 0},
     {"pages of the audit meet without a gap", audit_pages_meet, 0},
+    {"the audit has a maximum: the oldest entries make way", audit_has_a_maximum, 0},
     {"the audit is there after reopening", audit_survives_reopening, TRAIT_KEPT},
 };
 

@@ -185,6 +185,37 @@ static void update_is_filtered(void **state)
     assert_bytes(op->out.page[0].record.key, text("old"));
 }
 
+static void page_of_large_records_ends_early(void **state)
+{
+    static const char *const keys[] = {"a", "b", "c"};
+    struct world *world = *state;
+    size_t size = 40u << 20;
+    uint8_t *body = calloc(1, size);
+    struct idem_op *op;
+    struct idem_id last;
+
+    assert_non_null(body);
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        claim(world, keys[i], "A");
+        op = verdict_make(world, IDEM_OP_COMPLETE, keys[i], "A");
+        op->in.verdict.answer =
+            (struct idem_answer){.status = 200, .body = idem_bytes_make(body, size)};
+        expect(run(world, op), OK);
+        assert_false(op->out.tombstoned);
+    }
+    free(body);
+    op = scan_make(world);
+    assert_int_equal(scan_count(world, op), 2);
+    assert_true(op->out.more);
+    assert_int_equal(op->out.page[1].record.answer.body.size, size);
+    last = op->out.page[1].record.id;
+    op = scan_make(world);
+    op->in.scan.has_cursor = true;
+    op->in.scan.cursor = last;
+    assert_int_equal(scan_count(world, op), 1);
+    assert_false(op->out.more);
+}
+
 static void filtered_pages_meet(void **state)
 {
     struct world *world = *state;
@@ -217,6 +248,7 @@ static const struct rule rules[] = {
     {"a scan does not show what has expired", expired_is_not_shown, TRAIT_CLOCK},
     {"a scan filters by kind and by scope, the empty one too", kind_and_scope_are_filtered, 0},
     {"a scan filters by the last update", update_is_filtered, TRAIT_CLOCK},
+    {"a page of large records ends early", page_of_large_records_ends_early, 0},
     {"pages of a filtered scan meet", filtered_pages_meet, 0},
 };
 

@@ -3,6 +3,7 @@
  * closing a second one would drop the locks of the first (POSIX locks belong to the process).
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -173,7 +174,7 @@ int idem_lmdb_directory_prepare(struct idem_backend *store, struct idem_message 
         return directory_failure(store, errno, message);
     if (!S_ISDIR(status.st_mode))
         return directory_failure(store, ENOTDIR, message);
-    if (access(store->directory, R_OK | W_OK | X_OK))
+    if (faccessat(AT_FDCWD, store->directory, R_OK | W_OK | X_OK, AT_EACCESS))
         return directory_failure(store, errno, message);
     store->device = status.st_dev;
     store->inode = status.st_ino;

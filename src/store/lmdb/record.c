@@ -24,12 +24,16 @@ int idem_lmdb_fence_floor_read(struct idem_lmdb_batch *batch)
     if (batch->floor_known)
         return 0;
     code = mdb_get(batch->txn, batch->store->meta, &key, &value);
+    if (code && code != MDB_NOTFOUND)
+        return code;
     if (code == 0) {
+        if (value.mv_size != 8)
+            return MDB_CORRUPTED;
         idem_reader_init(&reader, idem_bytes_make(value.mv_data, value.mv_size));
         batch->fence_floor = idem_read_u64(&reader);
     }
     batch->floor_known = true;
-    return code == MDB_NOTFOUND ? 0 : code;
+    return 0;
 }
 
 void idem_lmdb_fence_floor_raise(struct idem_lmdb_batch *batch, uint64_t fence)
