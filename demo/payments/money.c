@@ -23,7 +23,6 @@ static struct idem_bytes digits_take(struct idem_bytes *rest)
 {
     struct idem_bytes digits = {rest->data, 0};
 
-    assert(rest->data || rest->size == 0);
     while (digits.size < rest->size && rest->data[digits.size] >= '0' &&
            rest->data[digits.size] <= '9')
         digits.size++;
@@ -82,6 +81,7 @@ static int number_digit(const struct number *number, size_t i)
 {
     if (i < number->whole.size)
         return number->whole.data[i] - '0';
+    assert(number->fraction.data && i - number->whole.size < number->fraction.size);
     return number->fraction.data[i - number->whole.size] - '0';
 }
 
