@@ -40,7 +40,8 @@ if ! IDEM_ARCHIVES="$archives" ./configure "${NGX_CONF_FLAGS[@]}" --with-cc="$cc
 fi
 
 if ! make -j2 -k -f objs/Makefile modules >make.log 2>&1; then
-    grep -E ': (fatal )?error: |: warning: |undefined reference' -A 3 make.log >&2 || tail -n 20 make.log >&2
+    grep -E ': (fatal )?error: |: warning: |undefined reference' -A 3 make.log >&2 ||
+        tail -n 20 make.log >&2
     exit 1
 fi
 

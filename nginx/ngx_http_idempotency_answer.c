@@ -14,6 +14,8 @@ static ngx_int_t ngx_http_idempotency_problem(ngx_http_request_t *r,
 static ngx_http_idempotency_outcome_e ngx_http_idempotency_problem_outcome(
     enum idem_problem_kind kind);
 static void ngx_http_idempotency_record_free(void *data);
+static ngx_int_t ngx_http_idempotency_restore(ngx_http_request_t *r,
+    ngx_http_idempotency_loc_conf_t *conf, const struct idem_answer *answer);
 
 
 /* writes the problem into headers_out, whatever stood there, and the body */
@@ -165,21 +167,56 @@ ngx_http_idempotency_record_free(void *data)
 }
 
 
+/* the headers of the answer, which says that it is a replay */
+
+static ngx_int_t
+ngx_http_idempotency_restore(ngx_http_request_t *r,
+    ngx_http_idempotency_loc_conf_t *conf, const struct idem_answer *answer)
+{
+    ngx_str_t  value;
+
+    ngx_http_clean_header(r);
+
+    r->disable_not_modified = 1;
+    r->allow_ranges = 0;
+    r->err_status = 0;
+    r->headers_out.status = answer->status;
+
+    if (conf->replay_status && answer->status >= 200 && answer->status < 300) {
+        /* only what succeeded may be told as another success */
+        r->headers_out.status = conf->replay_status;
+    }
+
+    if (answer->status != NGX_HTTP_NO_CONTENT
+        && answer->status != NGX_HTTP_NOT_MODIFIED)
+    {
+        r->headers_out.content_length_n = answer->body.size;
+    }
+
+    if (ngx_http_idempotency_headers_restore(r, answer) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_str_set(&value, "true");
+
+    return ngx_http_idempotency_header_push(r, &r->headers_out.headers,
+                                            &conf->replay_header, &value);
+}
+
+
 /* takes the record out of the op and keeps it as long as the request */
 
 void
 ngx_http_idempotency_replay(ngx_http_idempotency_ctx_t *ctx,
     struct idem_op *op)
 {
-    ngx_str_t                         body, value;
-    struct idem_op                   *kept;
-    const struct idem_answer         *answer;
-    ngx_pool_cleanup_t               *cln;
-    ngx_http_request_t               *r;
-    ngx_http_idempotency_loc_conf_t  *conf;
+    ngx_str_t                  body;
+    struct idem_op            *kept;
+    ngx_pool_cleanup_t        *cln;
+    ngx_http_request_t        *r;
+    const struct idem_answer  *answer;
 
     r = ctx->request;
-    conf = ctx->conf;
     ctx->outcome = NGX_HTTP_IDEMPOTENCY_REPLAYED;
 
     cln = ngx_pool_cleanup_add(r->pool, sizeof(struct idem_op));
@@ -195,32 +232,7 @@ ngx_http_idempotency_replay(ngx_http_idempotency_ctx_t *ctx,
 
     answer = &kept->out.found.record.answer;
 
-    ngx_http_clean_header(r);
-
-    r->disable_not_modified = 1;
-    r->allow_ranges = 0;
-    r->err_status = 0;
-    r->headers_out.status = answer->status;
-
-    if (conf->replay_status && answer->status >= 200 && answer->status < 300) {
-        /* only what succeeded may be told as another success */
-        r->headers_out.status = conf->replay_status;
-    }
-
-
-    if (answer->status != NGX_HTTP_NO_CONTENT
-        && answer->status != NGX_HTTP_NOT_MODIFIED)
-    {
-        r->headers_out.content_length_n = answer->body.size;
-    }
-
-    ngx_str_set(&value, "true");
-
-    if (ngx_http_idempotency_headers_restore(r, answer) != NGX_OK
-        || ngx_http_idempotency_header_push(r, &r->headers_out.headers,
-                                            &conf->replay_header, &value)
-           != NGX_OK)
-    {
+    if (ngx_http_idempotency_restore(r, ctx->conf, answer) != NGX_OK) {
         ngx_http_finalize_request(r, NGX_ERROR);
         return;
     }

@@ -34,16 +34,13 @@ static ngx_command_t *ngx_http_idempotency_find_command(ngx_module_t *module,
     const char *name);
 static char *ngx_http_idempotency_check_peer(ngx_conf_t *cf,
     ngx_http_idempotency_loc_conf_t *conf, ngx_uint_t i, ngx_uint_t serves);
+static char *ngx_http_idempotency_refuse_peer(ngx_conf_t *cf,
+    const ngx_http_idempotency_peer_name_t *name);
+static char *ngx_http_idempotency_check_upstream(ngx_conf_t *cf,
+    ngx_http_idempotency_loc_conf_t *conf, ngx_http_upstream_conf_t *uc,
+    const ngx_http_idempotency_peer_name_t *name);
 static char *ngx_http_idempotency_check_version(ngx_conf_t *cf,
     ngx_module_t *module, void *plcf);
-static char *ngx_http_idempotency_check_memory(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store);
-static char *ngx_http_idempotency_check_directory(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store);
-static void ngx_http_idempotency_own_files(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store);
-static ngx_uint_t ngx_http_idempotency_has_data(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store);
 
 
 static const ngx_http_idempotency_peer_name_t
@@ -240,27 +237,16 @@ static char *
 ngx_http_idempotency_check_peer(ngx_conf_t *cf,
     ngx_http_idempotency_loc_conf_t *conf, ngx_uint_t i, ngx_uint_t serves)
 {
-    ngx_http_core_loc_conf_t                *clcf;
     ngx_http_upstream_conf_t                *uc;
     ngx_http_idempotency_main_conf_t        *imcf;
     const ngx_http_idempotency_peer_name_t  *name;
 
     imcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_idempotency_module);
-    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-
     name = &ngx_http_idempotency_peer_names[i];
 
     if (name->refused) {
-        if (serves) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"%V\" cannot be guarded: its outcome comes in "
-                               "trailers, which are not understood; say "
-                               "\"idempotency off\" in location \"%V\"",
-                               &name->pass, &clcf->name);
-            return NGX_CONF_ERROR;
-        }
-
-        return NGX_CONF_OK;
+        return serves ? ngx_http_idempotency_refuse_peer(cf, name)
+                      : NGX_CONF_OK;
     }
 
     uc = ngx_http_conf_get_module_loc_conf(cf, (*imcf->peers[i].module));
@@ -288,6 +274,44 @@ ngx_http_idempotency_check_peer(ngx_conf_t *cf,
         return NGX_CONF_OK;
     }
 
+    if (ngx_http_idempotency_check_upstream(cf, conf, uc, name)
+        != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    return ngx_http_idempotency_check_version(cf, imcf->peers[i].module, uc);
+}
+
+
+static char *
+ngx_http_idempotency_refuse_peer(ngx_conf_t *cf,
+    const ngx_http_idempotency_peer_name_t *name)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"%V\" cannot be guarded: its outcome comes in "
+                       "trailers, which are not understood; say "
+                       "\"idempotency off\" in location \"%V\"",
+                       &name->pass, &clcf->name);
+    return NGX_CONF_ERROR;
+}
+
+
+/* settings that would send a request twice, or answer it from elsewhere */
+
+static char *
+ngx_http_idempotency_check_upstream(ngx_conf_t *cf,
+    ngx_http_idempotency_loc_conf_t *conf, ngx_http_upstream_conf_t *uc,
+    const ngx_http_idempotency_peer_name_t *name)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
     if (uc->next_upstream & NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"%s_next_upstream non_idempotent\" in the guarded "
@@ -309,7 +333,7 @@ ngx_http_idempotency_check_peer(ngx_conf_t *cf,
 
 #endif
 
-    return ngx_http_idempotency_check_version(cf, imcf->peers[i].module, uc);
+    return NGX_CONF_OK;
 }
 
 
@@ -338,216 +362,4 @@ ngx_http_idempotency_check_version(ngx_conf_t *cf, ngx_module_t *module,
                        "upstream, where a cut answer looks like a whole one; "
                        "add \"proxy_http_version 1.1\"", &clcf->name);
     return NGX_CONF_ERROR;
-}
-
-
-/*
- * Whether the store could be used, as far as the master can tell: its directory
- * and what is in it.  A store that is away for now is not an error.
- */
-
-char *
-ngx_http_idempotency_check_store(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store)
-{
-    int                   rc;
-    struct idem_store    *opened;
-    struct idem_message   message;
-
-    if (store->directory.len == 0) {
-        return ngx_http_idempotency_check_memory(cf, store);
-    }
-
-    if (ngx_http_idempotency_check_directory(cf, store) != NGX_CONF_OK) {
-        return NGX_CONF_ERROR;
-    }
-
-    if (!ngx_http_idempotency_has_data(cf, store)) {
-        return NGX_CONF_OK;
-    }
-
-    rc = idem_store_open((char *) store->url.data, NULL, &opened, &message);
-
-    if (rc == IDEM_OK) {
-        idem_store_close(opened);
-        ngx_http_idempotency_own_files(cf, store);
-        return NGX_CONF_OK;
-    }
-
-    ngx_http_idempotency_own_files(cf, store);
-
-    if (rc == IDEM_ERR_UNAVAILABLE || rc == IDEM_ERR_FULL) {
-        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
-                           "\"idempotency_store %V\": %s", &store->name,
-                           message.text);
-        return NGX_CONF_OK;
-    }
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"idempotency_store %V\": %s",
-                       &store->name, message.text);
-    return NGX_CONF_ERROR;
-}
-
-
-/* a store in memory is one per worker: with two of them there is no guard */
-
-static char *
-ngx_http_idempotency_check_memory(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store)
-{
-    ngx_core_conf_t  *ccf;
-
-    if (ngx_strncmp(store->url.data, "memory:", sizeof("memory:") - 1) != 0) {
-        return NGX_CONF_OK;
-    }
-
-    ccf = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
-                                           ngx_core_module);
-
-    if (ccf->worker_processes != 1) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"idempotency_store %V\": \"memory:\" is not shared "
-                           "between workers; say \"worker_processes 1\" above "
-                           "the http block, or use \"lmdb:\"", &store->name);
-        return NGX_CONF_ERROR;
-    }
-
-    ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
-                       "\"idempotency_store %V\": \"memory:\" forgets its "
-                       "records when nginx is reloaded or stopped",
-                       &store->name);
-
-    return NGX_CONF_OK;
-}
-
-
-static char *
-ngx_http_idempotency_check_directory(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store)
-{
-    u_char           *p;
-    ngx_str_t         parent;
-    ngx_path_t       *path;
-    ngx_file_info_t   fi;
-
-    parent.data = ngx_pstrdup(cf->pool, &store->directory);
-    path = ngx_pcalloc(cf->pool, sizeof(ngx_path_t));
-    if (parent.data == NULL || path == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    /* nginx makes the directory and gives it to the workers' user */
-
-    path->name = store->directory;
-    path->conf_file = cf->conf_file->file.name.data;
-    path->line = cf->conf_file->line;
-
-    if (ngx_add_path(cf, &path) != NGX_OK) {
-        return NGX_CONF_ERROR;
-    }
-
-    if (ngx_file_info(store->directory.data, &fi) != NGX_FILE_ERROR) {
-
-        if (!ngx_is_dir(&fi)) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"idempotency_store %V\": \"%V\" is not a "
-                               "directory; name one that is, or that can be "
-                               "made", &store->name, &store->directory);
-            return NGX_CONF_ERROR;
-        }
-
-        if (geteuid() != 0 && access((char *) store->directory.data,
-                                     R_OK|W_OK|X_OK) == -1)
-        {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                               "\"idempotency_store %V\": the directory \"%V\" "
-                               "must be readable and writable for this user",
-                               &store->name, &store->directory);
-            return NGX_CONF_ERROR;
-        }
-
-        return NGX_CONF_OK;
-    }
-
-    parent.len = store->directory.len;
-    p = parent.data + parent.len;
-
-    while (p > parent.data && *--p != '/') { /* void */ }
-
-    if (p == parent.data) {
-        return NGX_CONF_OK;
-    }
-
-    *p = '\0';
-
-    if (access((char *) parent.data, W_OK|X_OK) == -1) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "\"idempotency_store %V\": the directory \"%V\" does "
-                           "not exist and cannot be made in \"%s\"; make it and "
-                           "give it to the workers' user", &store->name,
-                           &store->directory, parent.data);
-        return NGX_CONF_ERROR;
-    }
-
-    return NGX_CONF_OK;
-}
-
-
-static ngx_uint_t
-ngx_http_idempotency_has_data(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store)
-{
-    u_char           *name;
-    ngx_file_info_t   fi;
-
-    name = ngx_pnalloc(cf->pool, store->directory.len + sizeof("/data.mdb"));
-    if (name == NULL) {
-        return 0;
-    }
-
-    ngx_sprintf(name, "%V/data.mdb%Z", &store->directory);
-
-    return ngx_file_info(name, &fi) != NGX_FILE_ERROR;
-}
-
-
-/* what this check made as root belongs to whom the directory belongs to */
-
-static void
-ngx_http_idempotency_own_files(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store)
-{
-    u_char           *name;
-    ngx_uint_t        i;
-    ngx_file_info_t   directory, file;
-
-    static const char  *files[] = { "data.mdb", "lock.mdb" };
-
-    if (geteuid() != 0
-        || ngx_file_info(store->directory.data, &directory) == NGX_FILE_ERROR
-        || directory.st_uid == 0)
-    {
-        return;
-    }
-
-    for (i = 0; i < 2; i++) {
-        name = ngx_pnalloc(cf->pool, store->directory.len
-                                     + sizeof("/data.mdb"));
-        if (name == NULL) {
-            return;
-        }
-
-        ngx_sprintf(name, "%V/%s%Z", &store->directory, files[i]);
-
-        if (ngx_file_info(name, &file) == NGX_FILE_ERROR
-            || file.st_uid == directory.st_uid)
-        {
-            continue;
-        }
-
-        if (chown((char *) name, directory.st_uid, directory.st_gid) == -1) {
-            ngx_conf_log_error(NGX_LOG_WARN, cf, ngx_errno,
-                               "chown(\"%s\") failed", name);
-        }
-    }
 }

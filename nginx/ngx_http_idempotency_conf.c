@@ -9,6 +9,12 @@
 #include "ngx_http_idempotency_module.h"
 
 
+static void ngx_http_idempotency_merge_sources(
+    ngx_http_idempotency_loc_conf_t *prev,
+    ngx_http_idempotency_loc_conf_t *conf);
+static void ngx_http_idempotency_merge_values(
+    ngx_http_idempotency_loc_conf_t *prev,
+    ngx_http_idempotency_loc_conf_t *conf);
 static char *ngx_http_idempotency_find_store(ngx_conf_t *cf,
     ngx_http_idempotency_loc_conf_t *conf);
 static char *ngx_http_idempotency_merge_policy(ngx_conf_t *cf,
@@ -47,8 +53,8 @@ ngx_command_t  ngx_http_idempotency_commands[] = {
       ngx_http_idempotency_set_key,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
-      ngx_http_idempotency_allowed("a value such as $http_idempotency_key, then "
-          "any of \"required\", \"strict\" and \"max=N\" with N from 1 to "
+      ngx_http_idempotency_allowed("a value such as $http_idempotency_key, "
+          "then any of \"required\", \"strict\" and \"max=N\" with N from 1 to "
           "1024") },
 
     { ngx_string("idempotency_scope"),
@@ -271,9 +277,33 @@ ngx_http_idempotency_create_loc_conf(ngx_conf_t *cf)
 char *
 ngx_http_idempotency_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 {
-    ngx_http_idempotency_loc_conf_t  *prev = parent;
     ngx_http_idempotency_loc_conf_t  *conf = child;
 
+    ngx_http_idempotency_merge_sources(parent, conf);
+    ngx_http_idempotency_merge_values(parent, conf);
+
+    if (ngx_http_idempotency_find_store(cf, conf) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (conf->store == NULL) {
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_idempotency_merge_hide(cf, conf) != NGX_CONF_OK
+        || ngx_http_idempotency_merge_policy(cf, conf) != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    return ngx_http_idempotency_check_location(cf, conf);
+}
+
+
+static void
+ngx_http_idempotency_merge_sources(ngx_http_idempotency_loc_conf_t *prev,
+    ngx_http_idempotency_loc_conf_t *conf)
+{
     static ngx_http_idempotency_key_t  key = {
         NULL, ngx_string("Idempotency-Key"), IDEM_KEY_SIZE_DEFAULT,
         IDEM_KEY_LENIENT, 0
@@ -287,15 +317,22 @@ ngx_http_idempotency_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->credential_off = prev->credential_off;
     }
 
+    ngx_conf_merge_ptr_value(conf->key, prev->key, &key);
+    ngx_conf_merge_ptr_value(conf->scope, prev->scope, NULL);
+    ngx_conf_merge_ptr_value(conf->credential, prev->credential, NULL);
+    ngx_conf_merge_ptr_value(conf->fingerprint, prev->fingerprint, NULL);
+}
+
+
+static void
+ngx_http_idempotency_merge_values(ngx_http_idempotency_loc_conf_t *prev,
+    ngx_http_idempotency_loc_conf_t *conf)
+{
     if (conf->methods == 0) {
         conf->methods = prev->methods ? prev->methods
                                       : NGX_HTTP_POST|NGX_HTTP_PATCH;
     }
 
-    ngx_conf_merge_ptr_value(conf->key, prev->key, &key);
-    ngx_conf_merge_ptr_value(conf->scope, prev->scope, NULL);
-    ngx_conf_merge_ptr_value(conf->credential, prev->credential, NULL);
-    ngx_conf_merge_ptr_value(conf->fingerprint, prev->fingerprint, NULL);
     ngx_conf_merge_msec_value(conf->ttl, prev->ttl,
                               IDEM_TTL_US_DEFAULT / 1000);
     ngx_conf_merge_msec_value(conf->lease, prev->lease,
@@ -318,22 +355,6 @@ ngx_http_idempotency_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                               422);
     ngx_conf_merge_uint_value(conf->fail, prev->fail,
                               NGX_HTTP_IDEMPOTENCY_CLOSED);
-
-    if (ngx_http_idempotency_find_store(cf, conf) != NGX_CONF_OK) {
-        return NGX_CONF_ERROR;
-    }
-
-    if (conf->store == NULL) {
-        return NGX_CONF_OK;
-    }
-
-    if (ngx_http_idempotency_merge_hide(cf, conf) != NGX_CONF_OK
-        || ngx_http_idempotency_merge_policy(cf, conf) != NGX_CONF_OK)
-    {
-        return NGX_CONF_ERROR;
-    }
-
-    return ngx_http_idempotency_check_location(cf, conf);
 }
 
 
@@ -341,30 +362,21 @@ static char *
 ngx_http_idempotency_find_store(ngx_conf_t *cf,
     ngx_http_idempotency_loc_conf_t *conf)
 {
-    ngx_uint_t                         i;
-    ngx_http_idempotency_store_t      *store;
     ngx_http_idempotency_main_conf_t  *imcf;
 
     if (conf->store_name.data == NULL
-        || (conf->store_name.len == 3
-            && ngx_strncmp(conf->store_name.data, "off", 3) == 0))
+        || ngx_http_idempotency_is(&conf->store_name, "off"))
     {
         return NGX_CONF_OK;
     }
 
     imcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_idempotency_module);
-    store = imcf->stores.elts;
 
-    for (i = 0; i < imcf->stores.nelts; i++) {
-        if (store[i].name.len == conf->store_name.len
-            && ngx_strncmp(store[i].name.data, conf->store_name.data,
-                           store[i].name.len)
-               == 0)
-        {
-            conf->store = &store[i];
-            imcf->guards++;
-            return NGX_CONF_OK;
-        }
+    conf->store = ngx_http_idempotency_store_by_name(imcf, &conf->store_name);
+
+    if (conf->store) {
+        imcf->guards++;
+        return NGX_CONF_OK;
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,

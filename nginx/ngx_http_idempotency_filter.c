@@ -26,18 +26,6 @@ static ngx_int_t ngx_http_idempotency_body_filter(ngx_http_request_t *r,
 static void ngx_http_idempotency_hide_marks(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_mark(ngx_http_idempotency_ctx_t *ctx,
     char *mark, char *text);
-static ngx_int_t ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx);
-static void ngx_http_idempotency_head_failed(ngx_http_idempotency_ctx_t *ctx,
-    enum idem_evidence evidence);
-static ngx_int_t ngx_http_idempotency_capture_head(
-    ngx_http_idempotency_ctx_t *ctx);
-static ngx_int_t ngx_http_idempotency_collect(ngx_http_idempotency_ctx_t *ctx,
-    ngx_chain_t *in, ngx_uint_t *last);
-static ngx_int_t ngx_http_idempotency_copy(ngx_http_idempotency_ctx_t *ctx,
-    ngx_buf_t *b);
-static void ngx_http_idempotency_end(ngx_http_idempotency_ctx_t *ctx);
-static ngx_uint_t ngx_http_idempotency_cut_short(ngx_http_request_t *r,
-    ngx_chain_t *in);
 static ngx_int_t ngx_http_idempotency_output(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_output_captured(
     ngx_http_idempotency_ctx_t *ctx);
@@ -147,114 +135,10 @@ ngx_http_idempotency_mark(ngx_http_idempotency_ctx_t *ctx, char *mark,
 }
 
 
-/* whose answer it is: the upstream's, nginx's own after it failed, a handler's */
-
-static ngx_int_t
-ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx)
-{
-    struct idem_event     event;
-    ngx_http_request_t   *r;
-    ngx_http_upstream_t  *u;
-
-    r = ctx->request;
-    u = r->upstream;
-
-    ngx_memzero(&event, sizeof(struct idem_event));
-    event.kind = IDEM_EVENT_ANSWER_HEAD;
-    event.status = r->headers_out.status;
-    event.length = r->headers_out.content_length_n;
-
-    if (u) {
-
-        if (!ngx_http_idempotency_answered(r)) {
-            ngx_http_idempotency_head_failed(ctx,
-                                             ngx_http_idempotency_evidence(r));
-            return NGX_OK;
-        }
-
-        event.declared = ngx_http_idempotency_declared(r);
-
-        ctx->upstreams = u->cleanup != NULL;
-
-        if (!ctx->upstreams) {
-
-            /*
-             * The upstream answered, and nginx was told to show something
-             * else: recorded is what the client sees, the outcome is still
-             * the upstream's.
-             */
-
-            event.declared = idem_policy_outcome(ctx->exchange.policy,
-                                                 u->headers_in.status_n,
-                                                 event.declared);
-        }
-    }
-
-    switch (ngx_http_idempotency_capture_head(ctx)) {
-
-    case NGX_OK:
-        break;
-
-    case NGX_DECLINED:
-        /* does not fit a record: as if the body were too large */
-        event.length = INT64_MAX;
-        break;
-
-    default:
-        /* the request ends here, its cleanup gives the verdict */
-        return NGX_ERROR;
-    }
-
-    ngx_http_idempotency_step(ctx, &event);
-
-    return NGX_OK;
-}
-
-
-static void
-ngx_http_idempotency_head_failed(ngx_http_idempotency_ctx_t *ctx,
-    enum idem_evidence evidence)
-{
-    struct idem_event  event;
-
-    ctx->failed = 1;
-
-    ngx_memzero(&event, sizeof(struct idem_event));
-    event.kind = IDEM_EVENT_UPSTREAM_FAILED;
-    event.evidence = evidence;
-    event.status = ctx->request->headers_out.status;
-
-    ngx_http_idempotency_step(ctx, &event);
-}
-
-
-static ngx_int_t
-ngx_http_idempotency_capture_head(ngx_http_idempotency_ctx_t *ctx)
-{
-    ngx_http_request_t             *r;
-    ngx_http_idempotency_answer_t  *answer;
-
-    r = ctx->request;
-
-    answer = ngx_alloc(sizeof(ngx_http_idempotency_answer_t),
-                       r->connection->log);
-    if (answer == NULL) {
-        return NGX_ERROR;
-    }
-
-    ngx_memzero(answer, sizeof(ngx_http_idempotency_answer_t));
-    answer->refs = 1;
-    ctx->answer = answer;
-
-    return ngx_http_idempotency_headers_capture(r, ctx->conf, answer);
-}
-
-
 static ngx_int_t
 ngx_http_idempotency_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 {
     ngx_int_t                    rc;
-    ngx_uint_t                   last;
     ngx_http_idempotency_ctx_t  *ctx;
 
     ctx = r == r->main ? ngx_http_idempotency_get_ctx(r) : NULL;
@@ -266,18 +150,7 @@ ngx_http_idempotency_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     r->buffered |= NGX_HTTP_IDEMPOTENCY_BUFFERED;
 
     ctx->filtering = 1;
-    rc = ngx_http_idempotency_collect(ctx, in, &last);
-
-    if (rc == NGX_OK && ctx->exchange.state == IDEM_EXCHANGE_EXECUTING) {
-
-        if (last) {
-            ngx_http_idempotency_end(ctx);
-
-        } else if (ctx->upstreams && ngx_http_idempotency_cut_short(r, in)) {
-            ngx_http_idempotency_head_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
-        }
-    }
-
+    rc = ngx_http_idempotency_body(ctx, in);
     ctx->filtering = 0;
 
     if (rc == NGX_ERROR) {
@@ -289,138 +162,6 @@ ngx_http_idempotency_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     }
 
     return NGX_AGAIN;
-}
-
-
-/*
- * Copies what is kept, consumes what nobody needs, and leaves alone what is to
- * flow through later.
- */
-
-static ngx_int_t
-ngx_http_idempotency_collect(ngx_http_idempotency_ctx_t *ctx, ngx_chain_t *in,
-    ngx_uint_t *last)
-{
-    ngx_buf_t           *b;
-    ngx_chain_t         *cl;
-    struct idem_event    event;
-
-    *last = 0;
-
-    for (cl = in; cl; cl = cl->next) {
-        b = cl->buf;
-
-        if (ctx->exchange.overflow && !ctx->failed) {
-            return ngx_chain_add_copy(ctx->request->pool, &ctx->pending, cl);
-        }
-
-        if (b->last_buf) {
-            *last = 1;
-        }
-
-        if (ngx_buf_size(b) == 0) {
-            continue;
-        }
-
-        if (ctx->exchange.state == IDEM_EXCHANGE_EXECUTING) {
-
-            if (ngx_http_idempotency_copy(ctx, b) != NGX_OK) {
-                return NGX_ERROR;
-            }
-
-            ngx_memzero(&event, sizeof(struct idem_event));
-            event.kind = IDEM_EVENT_ANSWER_BODY;
-            event.size = b->last - b->pos;
-
-            ngx_http_idempotency_step(ctx, &event);
-        }
-
-        b->pos = b->last;
-        b->file_pos = b->file_last;
-    }
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_idempotency_copy(ngx_http_idempotency_ctx_t *ctx, ngx_buf_t *b)
-{
-    size_t                          size, capacity;
-    off_t                           length;
-    u_char                         *body;
-    ngx_http_idempotency_answer_t  *answer;
-
-    if (!ngx_buf_in_memory(b)) {
-        ngx_log_error(NGX_LOG_ALERT, ctx->request->connection->log, 0,
-                      "idempotency: an answer's body is not in memory");
-        return NGX_ERROR;
-    }
-
-    answer = ctx->answer;
-    size = b->last - b->pos;
-
-    if (answer->body_size + size > answer->body_capacity) {
-
-        length = ctx->request->headers_out.content_length_n;
-
-        capacity = ngx_max(answer->body_size + size,
-                           answer->body_capacity * 2);
-
-        if (length > 0 && (size_t) length <= ctx->conf->body_max) {
-            capacity = ngx_max(capacity, (size_t) length);
-        }
-
-        body = ngx_alloc(capacity, ctx->request->connection->log);
-        if (body == NULL) {
-            return NGX_ERROR;
-        }
-
-        if (answer->body) {
-            ngx_memcpy(body, answer->body, answer->body_size);
-            ngx_free(answer->body);
-        }
-
-        answer->body = body;
-        answer->body_capacity = capacity;
-    }
-
-    ngx_memcpy(answer->body + answer->body_size, b->pos, size);
-    answer->body_size += size;
-
-    return NGX_OK;
-}
-
-
-static void
-ngx_http_idempotency_end(ngx_http_idempotency_ctx_t *ctx)
-{
-    struct idem_event  event;
-
-    if (ctx->upstreams
-        && !ngx_http_idempotency_whole(ctx->request, ctx->answer->body_size,
-                                       ctx->conf->close_delimited
-                                           == NGX_HTTP_IDEMPOTENCY_ON))
-    {
-        ngx_http_idempotency_head_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
-        return;
-    }
-
-    ngx_memzero(&event, sizeof(struct idem_event));
-    event.kind = IDEM_EVENT_ANSWER_END;
-
-    ngx_http_idempotency_step(ctx, &event);
-}
-
-
-/* a failed upstream ends with a flush and no last buffer */
-
-static ngx_uint_t
-ngx_http_idempotency_cut_short(ngx_http_request_t *r, ngx_chain_t *in)
-{
-    return in && in->next == NULL
-           && in->buf->flush && ngx_buf_size(in->buf) == 0
-           && r->upstream->cleanup == NULL;
 }
 
 
@@ -436,8 +177,8 @@ ngx_http_idempotency_release(ngx_http_idempotency_ctx_t *ctx,
 
     if (unrecorded) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "idempotency store \"%V\": the upstream answered, and the "
-                      "answer is delivered before it is recorded",
+                      "idempotency store \"%V\": the upstream answered, and "
+                      "the answer is delivered before it is recorded",
                       &ctx->conf->store->name);
 
         (void) ngx_http_idempotency_mark(ctx, "Idempotency-Recorded", "false");
@@ -497,8 +238,8 @@ ngx_http_idempotency_output(ngx_http_idempotency_ctx_t *ctx)
     }
 
     if (rc > NGX_OK) {
-        return ngx_http_filter_finalize_request(r, &ngx_http_idempotency_module,
-                                                rc);
+        return ngx_http_filter_finalize_request(r,
+                                            &ngx_http_idempotency_module, rc);
     }
 
     if (r->header_only) {
@@ -574,7 +315,7 @@ ngx_http_idempotency_send(ngx_http_idempotency_ctx_t *ctx, ngx_str_t *body)
     cl->buf = b;
     cl->next = NULL;
 
-    /* nginx takes an answer that is none for HTTP/0.9, and then the client too */
+    /* an answer that is none sets HTTP/0.9, for the client too */
 
     if (ctx->http_version) {
         r->http_version = ctx->http_version;

@@ -25,6 +25,9 @@ static ngx_int_t ngx_http_idempotency_take_out(ngx_http_request_t *r,
 static ngx_uint_t ngx_http_idempotency_hidden(
     ngx_http_idempotency_loc_conf_t *conf, ngx_str_t *connection,
     ngx_str_t *name);
+static size_t ngx_http_idempotency_append(
+    ngx_http_idempotency_answer_t *answer, size_t size, size_t capacity,
+    ngx_str_t *name, ngx_str_t *value);
 static ngx_int_t ngx_http_idempotency_headers_write(ngx_http_request_t *r,
     ngx_http_idempotency_loc_conf_t *conf,
     ngx_http_idempotency_answer_t *answer, size_t capacity);
@@ -191,9 +194,7 @@ ngx_http_idempotency_take_out(ngx_http_request_t *r, ngx_list_t *list,
 
     } else if (part->nelts == 0 && part != &list->part) {
 
-        for (prev = &list->part; prev->next != part; prev = prev->next) {
-            /* void */
-        }
+        for (prev = &list->part; prev->next != part; prev = prev->next) { }
 
         prev->next = NULL;
         list->last = prev;
@@ -300,6 +301,16 @@ ngx_http_idempotency_hidden(ngx_http_idempotency_loc_conf_t *conf,
 }
 
 
+static size_t
+ngx_http_idempotency_append(ngx_http_idempotency_answer_t *answer, size_t size,
+    size_t capacity, ngx_str_t *name, ngx_str_t *value)
+{
+    return idem_headers_append(answer->headers, size, capacity,
+                               idem_bytes_make(name->data, name->len),
+                               idem_bytes_make(value->data, value->len));
+}
+
+
 /* NGX_DECLINED: more lines than a record can hold */
 
 static ngx_int_t
@@ -308,7 +319,7 @@ ngx_http_idempotency_headers_write(ngx_http_request_t *r,
     ngx_http_idempotency_answer_t *answer, size_t capacity)
 {
     size_t                        size;
-    ngx_str_t                     name, connection, *type;
+    ngx_str_t                     name, connection;
     ngx_uint_t                    lines;
     ngx_table_elt_t              *h;
     ngx_http_idempotency_line_t   line = { &r->headers_out.headers.part, 0 };
@@ -326,13 +337,11 @@ ngx_http_idempotency_headers_write(ngx_http_request_t *r,
 
     size = 0;
     lines = 0;
-    type = &r->headers_out.content_type;
 
-    if (type->len) {
-        size = idem_headers_append(answer->headers, 0, capacity,
-                   idem_bytes_make(ngx_http_idempotency_content_type.data,
-                                   ngx_http_idempotency_content_type.len),
-                   idem_bytes_make(type->data, type->len));
+    if (r->headers_out.content_type.len) {
+        size = ngx_http_idempotency_append(answer, 0, capacity,
+                                           &ngx_http_idempotency_content_type,
+                                           &r->headers_out.content_type);
         if (size == 0) {
             return NGX_DECLINED;
         }
@@ -353,10 +362,8 @@ ngx_http_idempotency_headers_write(ngx_http_request_t *r,
             continue;
         }
 
-        size = idem_headers_append(answer->headers, size, capacity,
-                                   idem_bytes_make(h->key.data, h->key.len),
-                                   idem_bytes_make(h->value.data,
-                                                   h->value.len));
+        size = ngx_http_idempotency_append(answer, size, capacity, &h->key,
+                                           &h->value);
 
         if (size == 0 || ++lines > IDEM_HEADER_LINES_MAX) {
             return NGX_DECLINED;

@@ -4,14 +4,15 @@
  *
  * The nginx module: a driver of the exchange (idem/exchange.h).
  *
- *   1. request.c   precontent handler: key, then body and fingerprint, then the
- *                  REQUEST event
+ *   1. request.c   precontent handler: key, then body, then the REQUEST event;
+ *                  identity.c: scope, fingerprint, principal
  *   2. driver.c    executes the effects of the exchange
- *   3. filter.c    captures the upstream's own answer and holds it
- *   4. answer.c    replays and refusals
+ *   3. filter.c    holds the answer until it is recorded; capture.c copies it;
+ *                  evidence.c: what nginx knows of the upstream side
+ *   4. answer.c    replays and refusals; headers.c: lists of header lines
  *   5. store.c     one executor a store and worker, and the jobs on it
- *   6. evidence.c  what nginx knows of the upstream side
- *   7. conf.c, value.c, check.c  directives, and what "nginx -t" refuses
+ *   6. conf.c      directives; source.c and value.c their values; check.c and
+ *                  check_store.c what "nginx -t" refuses
  *
  * Everything runs on the worker's event loop; only the executor has a thread.
  */
@@ -195,8 +196,8 @@ struct ngx_http_idempotency_ctx_s {
     unsigned                         resume:1;    /* forward: run phases on */
     unsigned                         told:1;      /* attempt and fence pushed */
     unsigned                         held:1;      /* the header is held */
-    unsigned                         upstreams:1; /* ... of the upstream itself */
-    unsigned                         failed:1;    /* ... of a failed upstream */
+    unsigned                         upstreams:1; /* ... the upstream's own */
+    unsigned                         failed:1;    /* ... after it failed */
     unsigned                         filtering:1; /* inside our filters */
     unsigned                         released:1;  /* may go out */
     unsigned                         replaced:1;  /* ... the replacement */
@@ -225,6 +226,12 @@ ngx_int_t ngx_http_idempotency_tell_upstream(ngx_http_idempotency_ctx_t *ctx,
     uint32_t attempt, uint64_t fence);
 void ngx_http_idempotency_request_init(void);
 
+/* identity.c */
+
+ngx_int_t ngx_http_idempotency_fields(ngx_http_idempotency_ctx_t *ctx);
+ngx_int_t ngx_http_idempotency_principal(ngx_http_idempotency_ctx_t *ctx,
+    struct idem_principal *principal);
+
 /* driver.c */
 
 void ngx_http_idempotency_step(ngx_http_idempotency_ctx_t *ctx,
@@ -236,6 +243,12 @@ void ngx_http_idempotency_store_failed(ngx_http_idempotency_ctx_t *ctx,
 void ngx_http_idempotency_start(ngx_http_idempotency_ctx_t *ctx);
 void ngx_http_idempotency_abort(ngx_http_idempotency_ctx_t *ctx);
 void ngx_http_idempotency_cleanup(void *data);
+
+/* capture.c */
+
+ngx_int_t ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx);
+ngx_int_t ngx_http_idempotency_body(ngx_http_idempotency_ctx_t *ctx,
+    ngx_chain_t *in);
 
 /* filter.c */
 
@@ -289,10 +302,21 @@ ngx_int_t ngx_http_idempotency_submit(ngx_http_idempotency_ctx_t *ctx,
 void ngx_http_idempotency_hold_worker(ngx_http_idempotency_store_t *store);
 void ngx_http_idempotency_jobs_detach(ngx_http_idempotency_ctx_t *ctx);
 
-char *ngx_http_idempotency_key_source(ngx_conf_t *cf,
-    ngx_http_idempotency_key_t *key, ngx_str_t *value);
+/* value.c */
 
-/* value.c: the setters, each told by its command's "post" what is allowed */
+char *ngx_http_idempotency_bad_value(ngx_conf_t *cf, ngx_command_t *cmd,
+    ngx_str_t *value);
+char *ngx_http_idempotency_bad_count(ngx_conf_t *cf, ngx_command_t *cmd);
+ngx_uint_t ngx_http_idempotency_token(ngx_str_t *value);
+ngx_uint_t ngx_http_idempotency_is(ngx_str_t *value, const char *word);
+
+/*
+ * source.c, value.c: the setters, each told by its command's "post" what is
+ * allowed
+ */
+
+ngx_http_idempotency_store_t *ngx_http_idempotency_store_by_name(
+    ngx_http_idempotency_main_conf_t *imcf, ngx_str_t *name);
 
 char *ngx_http_idempotency_set_store(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

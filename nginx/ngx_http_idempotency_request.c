@@ -18,9 +18,6 @@
 #include <sodium.h>
 
 
-#define NGX_HTTP_IDEMPOTENCY_CREDENTIALS  4
-
-
 static ngx_int_t ngx_http_idempotency_again(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_reroute(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_key(ngx_http_request_t *r,
@@ -31,11 +28,8 @@ static ngx_int_t ngx_http_idempotency_key_value(ngx_http_request_t *r,
 static ngx_http_idempotency_ctx_t *ngx_http_idempotency_create_ctx(
     ngx_http_request_t *r, ngx_http_idempotency_loc_conf_t *conf,
     struct idem_key *key);
-static ngx_int_t ngx_http_idempotency_fields(ngx_http_idempotency_ctx_t *ctx);
-static ngx_int_t ngx_http_idempotency_principal(
-    ngx_http_idempotency_ctx_t *ctx, struct idem_principal *principal);
-static ngx_int_t ngx_http_idempotency_joined(ngx_http_request_t *r,
-    ngx_str_t *name, struct idem_bytes *joined);
+static ngx_int_t ngx_http_idempotency_tell_key(
+    ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_read(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_request_body_filter(
     ngx_http_request_t *r, ngx_chain_t *in);
@@ -325,191 +319,6 @@ ngx_http_idempotency_create_ctx(ngx_http_request_t *r,
 }
 
 
-/* scope, and what makes two requests the same, up to the body */
-
-static ngx_int_t
-ngx_http_idempotency_fields(ngx_http_idempotency_ctx_t *ctx)
-{
-    ngx_uint_t                        i;
-    ngx_str_t                         value[4];
-    ngx_http_request_t               *r;
-    ngx_http_idempotency_loc_conf_t  *conf;
-
-    r = ctx->request;
-    conf = ctx->conf;
-
-    if (conf->scope
-        && ngx_http_complex_value(r, conf->scope, &ctx->scope) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (ctx->scope.len > IDEM_SCOPE_SIZE_MAX) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "\"idempotency_scope\" gives %uz bytes, %d are allowed",
-                      ctx->scope.len, IDEM_SCOPE_SIZE_MAX);
-        return NGX_ERROR;
-    }
-
-    idem_fingerprinter_init(&ctx->fingerprinter, IDEM_FINGERPRINT_RAW);
-
-    if (conf->fingerprint) {
-        if (ngx_http_complex_value(r, conf->fingerprint, &value[0]) != NGX_OK) {
-            return NGX_ERROR;
-        }
-
-        idem_fingerprinter_field(&ctx->fingerprinter,
-                                 idem_bytes_make(value[0].data, value[0].len));
-        return NGX_OK;
-    }
-
-    ngx_memzero(value, sizeof(value));
-
-    value[0] = r->method_name;
-    value[1] = r->headers_in.server;
-    value[2] = r->unparsed_uri;
-
-    if (r->headers_in.content_type) {
-        value[3] = r->headers_in.content_type->value;
-    }
-
-    for (i = 0; i < 4; i++) {
-        idem_fingerprinter_field(&ctx->fingerprinter,
-                                 idem_bytes_make(value[i].data, value[i].len));
-    }
-
-    return NGX_OK;
-}
-
-
-/* all lines of one header as one credential; absent is not the same as empty */
-
-static ngx_int_t
-ngx_http_idempotency_joined(ngx_http_request_t *r, ngx_str_t *name,
-    struct idem_bytes *joined)
-{
-    size_t            size;
-    u_char           *p;
-    ngx_uint_t        i, count;
-    ngx_str_t         value;
-    ngx_table_elt_t  *h;
-    ngx_list_part_t  *part;
-
-    count = ngx_http_idempotency_header_find(&r->headers_in.headers, name,
-                                             &value);
-    if (count == 0) {
-        *joined = idem_bytes_make(NULL, 0);
-        return NGX_OK;
-    }
-
-    if (count == 1) {
-        *joined = idem_bytes_make(value.len ? value.data : name->data,
-                                  value.len);
-        return NGX_OK;
-    }
-
-    size = 0;
-    p = NULL;
-
-    for ( ;; ) {
-        for (part = &r->headers_in.headers.part; part; part = part->next) {
-            h = part->elts;
-
-            for (i = 0; i < part->nelts; i++) {
-                if (h[i].key.len != name->len
-                    || ngx_strncasecmp(h[i].key.data, name->data, name->len)
-                       != 0)
-                {
-                    continue;
-                }
-
-                if (p) {
-                    p = ngx_cpymem(p, h[i].value.data, h[i].value.len);
-                    *p++ = LF;
-
-                } else {
-                    size += h[i].value.len + 1;
-                }
-            }
-        }
-
-        if (p) {
-            *joined = idem_bytes_make(p - size, size);
-            return NGX_OK;
-        }
-
-        p = ngx_pnalloc(r->pool, size);
-        if (p == NULL) {
-            return NGX_ERROR;
-        }
-    }
-}
-
-
-static ngx_int_t
-ngx_http_idempotency_principal(ngx_http_idempotency_ctx_t *ctx,
-    struct idem_principal *principal)
-{
-    ngx_str_t                   value, name;
-    ngx_uint_t                  i;
-    struct idem_bytes           credentials[NGX_HTTP_IDEMPOTENCY_CREDENTIALS];
-    ngx_http_request_t         *r;
-    ngx_http_variable_value_t  *vv;
-
-    static ngx_str_t  names[] = {
-        ngx_string("Authorization"),
-        ngx_string("Cookie"),
-        ngx_string("X-Api-Key")
-    };
-
-    r = ctx->request;
-    ngx_memzero(credentials, sizeof(credentials));
-
-    if (ctx->conf->credential_off) {
-        *principal = idem_principal_make(credentials, 0);
-        return NGX_OK;
-    }
-
-    if (ctx->conf->credential) {
-        if (ngx_http_complex_value(r, ctx->conf->credential, &value)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        if (value.len) {
-            credentials[0] = idem_bytes_make(value.data, value.len);
-        }
-
-        *principal = idem_principal_make(credentials, 1);
-        return NGX_OK;
-    }
-
-    for (i = 0; i < 3; i++) {
-        if (ngx_http_idempotency_joined(r, &names[i], &credentials[i])
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    if (r->http_connection && r->http_connection->ssl) {
-        ngx_str_set(&name, "ssl_client_raw_cert");
-
-        vv = ngx_http_get_variable(r, &name,
-                                   ngx_hash_key(name.data, name.len));
-
-        if (vv && !vv->not_found && vv->len) {
-            credentials[3] = idem_bytes_make(vv->data, vv->len);
-        }
-    }
-
-    *principal = idem_principal_make(credentials,
-                                     NGX_HTTP_IDEMPOTENCY_CREDENTIALS);
-    return NGX_OK;
-}
-
-
 /*
  * While the body is read an error must not be redirected: there is no exchange
  * yet that could keep it from an upstream.
@@ -620,7 +429,7 @@ ngx_http_idempotency_tell_upstream(ngx_http_idempotency_ctx_t *ctx,
     uint32_t attempt, uint64_t fence)
 {
     u_char              *p;
-    ngx_str_t            value;
+    ngx_str_t            a, f;
     ngx_list_t          *list;
     ngx_http_request_t  *r;
 
@@ -637,49 +446,52 @@ ngx_http_idempotency_tell_upstream(ngx_http_idempotency_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    value.data = p;
-    value.len = ngx_sprintf(p, "%uD", attempt) - p;
+    a.data = p;
+    a.len = ngx_sprintf(p, "%uD", attempt) - p;
+
+    f.data = p + NGX_INT64_LEN;
+    f.len = ngx_sprintf(f.data, "%uL", fence) - f.data;
 
     if (ngx_http_idempotency_header_push(r, list,
-                                         &ngx_http_idempotency_attempt_name,
-                                         &value)
-        != NGX_OK)
+                                         &ngx_http_idempotency_attempt_name, &a)
+            != NGX_OK
+        || ngx_http_idempotency_header_push(r, list,
+                                            &ngx_http_idempotency_fence_name,
+                                            &f)
+               != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    value.data = p + NGX_INT64_LEN;
-    value.len = ngx_sprintf(value.data, "%uL", fence) - value.data;
+    return ngx_http_idempotency_tell_key(ctx);
+}
 
-    if (ngx_http_idempotency_header_push(r, list,
-                                         &ngx_http_idempotency_fence_name,
-                                         &value)
-        != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
 
-    /* a key that came elsewhere is told in its usual place */
+/* a key that came elsewhere is told in its usual place */
 
-    if (ctx->conf->key->header.len == ngx_http_idempotency_key_name.len
-        && ngx_strncasecmp(ctx->conf->key->header.data,
-                           ngx_http_idempotency_key_name.data,
-                           ngx_http_idempotency_key_name.len)
-           == 0)
+static ngx_int_t
+ngx_http_idempotency_tell_key(ngx_http_idempotency_ctx_t *ctx)
+{
+    ngx_str_t           *name, *header;
+    ngx_list_t          *list;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+    list = &r->headers_in.headers;
+    name = &ngx_http_idempotency_key_name;
+    header = &ctx->conf->key->header;
+
+    if (header->len == name->len
+        && ngx_strncasecmp(header->data, name->data, name->len) == 0)
     {
         return NGX_OK;
     }
 
-    if (ngx_http_idempotency_header_remove(r, list,
-                                           &ngx_http_idempotency_key_name)
-        != NGX_OK)
-    {
+    if (ngx_http_idempotency_header_remove(r, list, name) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    return ngx_http_idempotency_header_push(r, list,
-                                            &ngx_http_idempotency_key_name,
-                                            &ctx->key);
+    return ngx_http_idempotency_header_push(r, list, name, &ctx->key);
 }
 
 

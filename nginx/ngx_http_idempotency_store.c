@@ -208,7 +208,13 @@ ngx_http_idempotency_collect_handler(ngx_event_t *ev)
 static void
 ngx_http_idempotency_housekeeping(ngx_event_t *ev)
 {
-    ngx_http_idempotency_trace_flush(ev->data);
+    ngx_http_idempotency_store_t  *store = ev->data;
+
+    ngx_http_idempotency_trace_flush(store);
+
+    /* claims that wait behind a store that hangs end in here */
+
+    (void) idem_executor_collect(store->executor);
 
     if (!ngx_exiting && !ngx_terminate) {
         ngx_add_timer(ev, 1000);

@@ -1,0 +1,285 @@
+
+/*
+ * Copyright (C) The idem authors
+ *
+ * Capture: what the held answer is, copied for the store and told to the
+ * exchange.
+ */
+
+
+#include "ngx_http_idempotency_module.h"
+
+
+static ngx_int_t ngx_http_idempotency_capture_head(
+    ngx_http_idempotency_ctx_t *ctx);
+static ngx_int_t ngx_http_idempotency_collect(ngx_http_idempotency_ctx_t *ctx,
+    ngx_chain_t *in, ngx_uint_t *last);
+static ngx_int_t ngx_http_idempotency_copy(ngx_http_idempotency_ctx_t *ctx,
+    ngx_buf_t *b);
+static void ngx_http_idempotency_end(ngx_http_idempotency_ctx_t *ctx);
+static ngx_uint_t ngx_http_idempotency_cut_short(ngx_http_request_t *r,
+    ngx_chain_t *in);
+static void ngx_http_idempotency_failed(ngx_http_idempotency_ctx_t *ctx,
+    enum idem_evidence evidence);
+
+
+/* whose it is: the upstream's, nginx's own after that failed, a handler's */
+
+ngx_int_t
+ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx)
+{
+    struct idem_event     event;
+    ngx_http_request_t   *r;
+    ngx_http_upstream_t  *u;
+
+    r = ctx->request;
+    u = r->upstream;
+
+    ngx_memzero(&event, sizeof(struct idem_event));
+    event.kind = IDEM_EVENT_ANSWER_HEAD;
+    event.status = r->headers_out.status;
+    event.length = r->headers_out.content_length_n;
+
+    if (u) {
+
+        if (!ngx_http_idempotency_answered(r)) {
+            ngx_http_idempotency_failed(ctx, ngx_http_idempotency_evidence(r));
+            return NGX_OK;
+        }
+
+        event.declared = ngx_http_idempotency_declared(r);
+
+        ctx->upstreams = u->cleanup != NULL;
+
+        if (!ctx->upstreams) {
+
+            /*
+             * The upstream answered, and nginx was told to show something
+             * else: recorded is what the client sees, the outcome is still
+             * the upstream's.
+             */
+
+            event.declared = idem_policy_outcome(ctx->exchange.policy,
+                                                 u->headers_in.status_n,
+                                                 event.declared);
+        }
+    }
+
+    switch (ngx_http_idempotency_capture_head(ctx)) {
+
+    case NGX_OK:
+        break;
+
+    case NGX_DECLINED:
+        /* does not fit a record: as if the body were too large */
+        event.length = INT64_MAX;
+        break;
+
+    default:
+        /* the request ends here, its cleanup gives the verdict */
+        return NGX_ERROR;
+    }
+
+    ngx_http_idempotency_step(ctx, &event);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idempotency_failed(ngx_http_idempotency_ctx_t *ctx,
+    enum idem_evidence evidence)
+{
+    struct idem_event  event;
+
+    ctx->failed = 1;
+
+    ngx_memzero(&event, sizeof(struct idem_event));
+    event.kind = IDEM_EVENT_UPSTREAM_FAILED;
+    event.evidence = evidence;
+    event.status = ctx->request->headers_out.status;
+
+    ngx_http_idempotency_step(ctx, &event);
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_capture_head(ngx_http_idempotency_ctx_t *ctx)
+{
+    ngx_http_request_t             *r;
+    ngx_http_idempotency_answer_t  *answer;
+
+    r = ctx->request;
+
+    answer = ngx_alloc(sizeof(ngx_http_idempotency_answer_t),
+                       r->connection->log);
+    if (answer == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(answer, sizeof(ngx_http_idempotency_answer_t));
+    answer->refs = 1;
+    ctx->answer = answer;
+
+    return ngx_http_idempotency_headers_capture(r, ctx->conf, answer);
+}
+
+
+/* a piece of the held body; its end, or that it has none, is told too */
+
+ngx_int_t
+ngx_http_idempotency_body(ngx_http_idempotency_ctx_t *ctx, ngx_chain_t *in)
+{
+    ngx_uint_t  last;
+
+    if (ngx_http_idempotency_collect(ctx, in, &last) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->exchange.state != IDEM_EXCHANGE_EXECUTING) {
+        return NGX_OK;
+    }
+
+    if (last) {
+        ngx_http_idempotency_end(ctx);
+
+    } else if (ctx->upstreams
+               && ngx_http_idempotency_cut_short(ctx->request, in))
+    {
+        ngx_http_idempotency_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * Copies what is kept, consumes what nobody needs, and leaves alone what is to
+ * flow through later.
+ */
+
+static ngx_int_t
+ngx_http_idempotency_collect(ngx_http_idempotency_ctx_t *ctx, ngx_chain_t *in,
+    ngx_uint_t *last)
+{
+    ngx_buf_t           *b;
+    ngx_chain_t         *cl;
+    struct idem_event    event;
+
+    *last = 0;
+
+    for (cl = in; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ctx->exchange.overflow && !ctx->failed) {
+            return ngx_chain_add_copy(ctx->request->pool, &ctx->pending, cl);
+        }
+
+        if (b->last_buf) {
+            *last = 1;
+        }
+
+        if (ngx_buf_size(b) == 0) {
+            continue;
+        }
+
+        if (ctx->exchange.state == IDEM_EXCHANGE_EXECUTING) {
+
+            if (ngx_http_idempotency_copy(ctx, b) != NGX_OK) {
+                return NGX_ERROR;
+            }
+
+            ngx_memzero(&event, sizeof(struct idem_event));
+            event.kind = IDEM_EVENT_ANSWER_BODY;
+            event.size = b->last - b->pos;
+
+            ngx_http_idempotency_step(ctx, &event);
+        }
+
+        b->pos = b->last;
+        b->file_pos = b->file_last;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_copy(ngx_http_idempotency_ctx_t *ctx, ngx_buf_t *b)
+{
+    size_t                          size, capacity;
+    off_t                           length;
+    u_char                         *body;
+    ngx_http_idempotency_answer_t  *answer;
+
+    if (!ngx_buf_in_memory(b)) {
+        ngx_log_error(NGX_LOG_ALERT, ctx->request->connection->log, 0,
+                      "idempotency: an answer's body is not in memory");
+        return NGX_ERROR;
+    }
+
+    answer = ctx->answer;
+    size = b->last - b->pos;
+
+    if (answer->body_size + size > answer->body_capacity) {
+
+        length = ctx->request->headers_out.content_length_n;
+
+        capacity = ngx_max(answer->body_size + size,
+                           answer->body_capacity * 2);
+
+        if (length > 0 && (size_t) length <= ctx->conf->body_max) {
+            capacity = ngx_max(capacity, (size_t) length);
+        }
+
+        body = ngx_alloc(capacity, ctx->request->connection->log);
+        if (body == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (answer->body) {
+            ngx_memcpy(body, answer->body, answer->body_size);
+            ngx_free(answer->body);
+        }
+
+        answer->body = body;
+        answer->body_capacity = capacity;
+    }
+
+    ngx_memcpy(answer->body + answer->body_size, b->pos, size);
+    answer->body_size += size;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_idempotency_end(ngx_http_idempotency_ctx_t *ctx)
+{
+    struct idem_event  event;
+
+    if (ctx->upstreams
+        && !ngx_http_idempotency_whole(ctx->request, ctx->answer->body_size,
+                                       ctx->conf->close_delimited
+                                           == NGX_HTTP_IDEMPOTENCY_ON))
+    {
+        ngx_http_idempotency_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
+        return;
+    }
+
+    ngx_memzero(&event, sizeof(struct idem_event));
+    event.kind = IDEM_EVENT_ANSWER_END;
+
+    ngx_http_idempotency_step(ctx, &event);
+}
+
+
+/* a failed upstream ends with a flush and no last buffer */
+
+static ngx_uint_t
+ngx_http_idempotency_cut_short(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    return in && in->next == NULL
+           && in->buf->flush && ngx_buf_size(in->buf) == 0
+           && r->upstream->cleanup == NULL;
+}
