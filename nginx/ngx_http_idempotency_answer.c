@@ -13,6 +13,7 @@ static ngx_int_t ngx_http_idempotency_problem(ngx_http_request_t *r,
     struct idem_problem *problem, ngx_str_t *body);
 static ngx_http_idempotency_outcome_e ngx_http_idempotency_problem_outcome(
     enum idem_problem_kind kind);
+static void ngx_http_idempotency_refuse_handler(ngx_http_request_t *r);
 static void ngx_http_idempotency_record_free(void *data);
 static ngx_int_t ngx_http_idempotency_restore(ngx_http_request_t *r,
     ngx_http_idempotency_loc_conf_t *conf, const struct idem_answer *answer);
@@ -102,7 +103,6 @@ ngx_http_idempotency_refuse(ngx_http_request_t *r,
     struct idem_problem *problem)
 {
     ngx_int_t                    rc;
-    ngx_str_t                    body;
     ngx_http_idempotency_ctx_t  *ctx;
 
     ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_idempotency_ctx_t));
@@ -111,8 +111,32 @@ ngx_http_idempotency_refuse(ngx_http_request_t *r,
     }
 
     ctx->request = r;
+    ctx->refusal = *problem;
     ctx->outcome = NGX_HTTP_IDEMPOTENCY_REFUSED;
     ngx_http_set_ctx(r, ctx, ngx_http_idempotency_module);
+
+#if (NGX_HTTP_V2)
+
+    /*
+     * A stream that is reset while the client still sends costs many clients
+     * the answer, so a body that is on its way is read first.
+     */
+
+    if (r->stream && !r->stream->in_closed && r->headers_in.expect == NULL) {
+        r->error_page = 1;
+
+        rc = ngx_http_read_client_request_body(r,
+                                         ngx_http_idempotency_refuse_handler);
+
+        if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+            return rc;
+        }
+
+        ngx_http_finalize_request(r, NGX_DONE);
+        return NGX_DONE;
+    }
+
+#endif
 
     r->expect_tested = 1;
 
@@ -125,13 +149,26 @@ ngx_http_idempotency_refuse(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    if (ngx_http_idempotency_problem(r, problem, &body) != NGX_OK) {
-        return NGX_ERROR;
+    ngx_http_idempotency_refuse_handler(r);
+
+    return NGX_DONE;
+}
+
+
+static void
+ngx_http_idempotency_refuse_handler(ngx_http_request_t *r)
+{
+    ngx_str_t                    body;
+    ngx_http_idempotency_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_idempotency_module);
+
+    if (ngx_http_idempotency_problem(r, &ctx->refusal, &body) != NGX_OK) {
+        ngx_http_finalize_request(r, NGX_ERROR);
+        return;
     }
 
     ngx_http_idempotency_send(ctx, &body);
-
-    return NGX_DONE;
 }
 
 

@@ -189,6 +189,7 @@ struct ngx_http_idempotency_ctx_s {
     ngx_chain_t                     *replacement; /* of what is held */
     ngx_http_idempotency_outcome_e   outcome;
     ngx_uint_t                       http_version; /* of the client */
+    struct idem_problem              refusal;     /* before there is a claim */
 
     unsigned                         error_page:1; /* saved while reading */
     unsigned                         hashing:1;   /* the body is being read */
