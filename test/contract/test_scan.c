@@ -41,7 +41,7 @@ static int order_of(const struct idem_id *a, const struct idem_id *b)
 static void scan_is_in_id_order(void **state)
 {
     struct world *world = *state;
-    struct idem_op *op = scan_make(world);
+    struct idem_op *op;
 
     populate(world);
     op = scan_make(world);

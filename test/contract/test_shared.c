@@ -15,8 +15,8 @@
 struct contest {
     struct idem_store *store;
     pthread_mutex_t *lock; /* NULL: nobody else uses this handle */
+    unsigned char *won;    /* by key: how many claims were acquired */
     unsigned number;
-    unsigned char *won; /* by key: how many claims were acquired */
     int failed;
 };
 
@@ -93,7 +93,7 @@ static void threads_find_one_winner(void **state)
     pthread_t threads[THREADS];
 
     for (unsigned i = 0; i < THREADS; i++) {
-        contests[i] = (struct contest){world->store, &lock, i, won, 0};
+        contests[i] = (struct contest){world->store, &lock, won, i, 0};
         assert_int_equal(pthread_create(&threads[i], NULL, contest_run, &contests[i]), 0);
     }
     for (unsigned i = 0; i < THREADS; i++) {
@@ -138,8 +138,8 @@ static void peeks_run_beside_applies(void **state)
 {
     struct world *world = *state;
     unsigned char won[KEYS] = {0};
-    struct contest writer = {world->store, NULL, 0, won, 0};
-    struct contest reader = {world->store, NULL, 1, won, 0};
+    struct contest writer = {world->store, NULL, won, 0, 0};
+    struct contest reader = {world->store, NULL, won, 1, 0};
     struct idem_op *probe = op_make(world, IDEM_OP_GET, "k");
     pthread_t thread;
 

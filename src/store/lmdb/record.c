@@ -58,6 +58,13 @@ int idem_lmdb_fence_floor_write(struct idem_lmdb_batch *batch)
     return mdb_put(batch->txn, batch->store->meta, &key, &value, 0);
 }
 
+/* False when the blob is damaged, or is the record of another id. */
+static bool record_read(MDB_val blob, const struct idem_id *id, struct idem_record *ret_record)
+{
+    return !idem_record_decode(idem_bytes_make(blob.mv_data, blob.mv_size), ret_record) &&
+           idem_id_equal(&ret_record->id, id);
+}
+
 static int record_find(struct idem_lmdb_batch *batch, const struct idem_id *id, MDB_val *ret_value)
 {
     MDB_val key = idem_lmdb_value(id->bytes, IDEM_ID_SIZE);
@@ -192,7 +199,7 @@ static int record_delete(struct idem_lmdb_batch *batch, const struct idem_record
 
 static bool leaves_audit(const struct idem_op *op, const struct idem_record *current)
 {
-    return (op->kind == IDEM_OP_RESOLVE || op->kind == IDEM_OP_FORGET) &&
+    return (op->kind == IDEM_OP_RESOLVE || op->kind == IDEM_OP_FORGET) && current &&
            current->kind != IDEM_KIND_SELFTEST;
 }
 
@@ -247,19 +254,21 @@ static int found_apply(struct idem_lmdb_batch *batch, struct idem_op *op, const 
 {
     struct idem_transition transition;
     struct idem_record current;
-    const struct idem_record *there = found ? &current : NULL;
+    const struct idem_record *there = NULL;
     int code;
 
     op->out.now_us = batch->now_us;
-    if (found && (idem_record_decode(idem_bytes_make(found->mv_data, found->mv_size), &current) ||
-                  !idem_id_equal(&current.id, &op->id)))
-        return damaged_apply(batch, op);
+    if (found) {
+        if (!record_read(*found, &op->id, &current))
+            return damaged_apply(batch, op);
+        there = &current;
+    }
     code = idem_lmdb_fence_floor_read(batch);
     if (code)
         return code;
     idem_transition(op, batch->now_us, there, batch->fence_floor, room_for(batch, op), &transition);
-    if (idem_op_wants_record(op))
-        return kept(&current, *found, op);
+    if (there && idem_op_wants_record(op))
+        return kept(there, *found, op);
     return change_apply(batch, op, there, &transition);
 }
 
@@ -310,8 +319,7 @@ int idem_lmdb_record_get(struct idem_backend *store, MDB_txn *txn, struct idem_o
     if (code && code != MDB_NOTFOUND)
         return code;
     get->out.now_us = now_us;
-    if (!code && (idem_record_decode(idem_bytes_make(found.mv_data, found.mv_size), &current) ||
-                  !idem_id_equal(&current.id, &get->id))) {
+    if (!code && !record_read(found, &get->id, &current)) {
         get->result = IDEM_RESULT_CORRUPT;
         return 0;
     }

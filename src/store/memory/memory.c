@@ -206,7 +206,7 @@ static bool leaves_audit(const struct idem_op *op, const struct idem_transition 
 {
     bool acted = transition->change != IDEM_CHANGE_NONE;
 
-    return acted && (op->kind == IDEM_OP_RESOLVE || op->kind == IDEM_OP_FORGET) &&
+    return acted && (op->kind == IDEM_OP_RESOLVE || op->kind == IDEM_OP_FORGET) && current &&
            current->kind != IDEM_KIND_SELFTEST;
 }
 
@@ -261,7 +261,7 @@ static int record_apply(struct idem_backend *store, struct idem_op *op, int64_t 
         return damaged_apply(store, op, slot);
     idem_transition(op, now_us, slot ? &current : NULL, store->fence_floor, room_for(store, op),
                     &transition);
-    if (idem_op_wants_record(op))
+    if (slot && idem_op_wants_record(op))
         return idem_record_keep(&current, idem_slot_blob(slot), now_us, &op->out.found);
     return change_apply(store, op, slot, slot ? &current : NULL, &transition);
 }
