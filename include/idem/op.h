@@ -60,6 +60,7 @@ enum idem_take_unknown {
  * claim → ACQUIRED{fence, attempt} · IN_PROGRESS{retry_after_us} · COMPLETED{record} ·
  *         UNKNOWN{since, fence, attempt} · MISMATCH · OTHER_PRINCIPAL · ENDED · FULL
  * The same owner's claim again: ACQUIRED with the same fence while its lease runs, ENDED after.
+ * FULL is for whatever would start an execution, a take-over too.
  */
 struct idem_claim {
     enum idem_kind kind;
@@ -120,7 +121,8 @@ struct idem_scan {
 
 /*
  * resolve → OK · CHANGED (fence or updated_at differ from those seen) · ABSENT · REFUSED (not
- * UNKNOWN, and not forced). Gives the record a new owner, so that a late one is fenced off.
+ * UNKNOWN, and not forced). Gives the record a new owner, so that a late one is fenced off; the same
+ * resolve again, known by that owner, is OK.
  */
 struct idem_resolve {
     uint64_t fence;
