@@ -43,7 +43,8 @@ enum idem_result {
     IDEM_RESULT_ABSENT,
     IDEM_RESULT_CHANGED,
     IDEM_RESULT_REFUSED,
-    IDEM_RESULT_CORRUPT, /* the record's bytes are damaged and were left so; a person must look */
+    IDEM_RESULT_CORRUPT, /* the record is damaged and was left so; a person may forget it by force
+                          */
 };
 
 #define IDEM_RESULT_COUNT (IDEM_RESULT_CORRUPT + 1)
@@ -121,8 +122,8 @@ struct idem_scan {
 
 /*
  * resolve → OK · CHANGED (fence or updated_at differ from those seen) · ABSENT · REFUSED (not
- * UNKNOWN, and not forced). Gives the record a new owner, so that a late one is fenced off; the same
- * resolve again, known by that owner, is OK.
+ * UNKNOWN, and not forced). Gives the record a new owner, so that a late one is fenced off; the
+ * same resolve again, known by that owner, is OK.
  */
 struct idem_resolve {
     uint64_t fence;

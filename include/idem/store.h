@@ -26,9 +26,9 @@ struct idem_clock {
  * Checks that the store can keep what it promises and runs the self-test on a reserved id: claim,
  * second claim refused, complete, read back, expiry set. Refuses to open when any of it fails.
  *
- * LMDB: a file system that is shared over a network is IDEM_ERR_UNSAFE, and so is all of FUSE, which
- * cannot be told apart from one. The data file takes its `reserve` (at most 64m unless asked for)
- * on the device at once, so that verdicts get in when others have filled the device.
+ * LMDB: a file system that is shared over a network is IDEM_ERR_UNSAFE, and so is all of FUSE,
+ * which cannot be told apart from one. The data file takes its `reserve` (at most 64m unless asked
+ * for) on the device at once, so that verdicts get in when others have filled the device.
  *
  * IDEM_ERR_INVALID (the URL), _UNSUPPORTED, _UNAVAILABLE, _UNSAFE, _CORRUPT, _FULL, _NOMEM, _IO; a
  * sentence in *message. LMDB: at most one open handle per directory and process, opened after fork;
