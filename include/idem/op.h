@@ -43,8 +43,7 @@ enum idem_result {
     IDEM_RESULT_ABSENT,
     IDEM_RESULT_CHANGED,
     IDEM_RESULT_REFUSED,
-    IDEM_RESULT_CORRUPT, /* the record is damaged and was left so; a person may forget it by force
-                          */
+    IDEM_RESULT_CORRUPT, /* the record is damaged and left so; a person may forget it by force */
 };
 
 #define IDEM_RESULT_COUNT (IDEM_RESULT_CORRUPT + 1)
