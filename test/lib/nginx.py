@@ -16,7 +16,7 @@ import tempfile
 from waiting import PATIENCE_S, wait_until
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("IDEM_BUILD", os.path.join(REPOSITORY, "build"))
+BUILD = os.path.abspath(os.environ.get("IDEM_BUILD", os.path.join(REPOSITORY, "build")))
 MODULE = os.path.join(BUILD, "nginx", "ngx_http_idempotency_module.so")
 NGINX = os.environ.get("IDEM_NGINX", "/usr/sbin/nginx")
 SANITIZE = os.environ.get("IDEM_SANITIZE") == "1"

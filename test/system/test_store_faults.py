@@ -396,6 +396,23 @@ def test_lost_store_and_client_gone_is_recorded_later(make_scene, hold_lock, key
     assert again.replayed and again.body == b"paid"
 
 
+def test_drained_stop_waits_for_a_verdict_that_nobody_waits_for(make_scene, hold_lock, key):
+    """A rolling restart makes no unknowns, not even while the store hangs for a while."""
+    scene = make_scene(guard="idempotency_lease 1h;")
+    waiting, gate = scene.held_post(key, {"body": b"paid"})
+    holder = hold_lock(scene)
+    gate.release()
+    assert waiting.result().get("Idempotency-Recorded") == "false"
+    scene.nginx.signal_quit()
+    hold_true_for(lambda: scene.nginx.process.poll() is None, 3, "the worker waits")
+    holder.release()
+    assert scene.nginx.wait_ended() == 0
+    scene.nginx.start()
+    again = scene.post(key)
+    assert again.replayed and again.body == b"paid"
+    assert scene.upstream.count(key) == 1
+
+
 # ---- fail open
 
 def test_fail_open_passes_unguarded_and_says_so(make_scene, hold_lock, key):
