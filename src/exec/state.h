@@ -103,6 +103,7 @@ struct idem_executor {
     struct idem_op *ops[IDEM_BATCH_MAX];
     size_t batch_count;
     bool hurried; /* `stopping` was acted on */
+    bool lone;    /* the last round had one new job */
     int64_t open_due_us, sweep_due_us;
     unsigned open_repeats;   /* openings since an apply last worked */
     unsigned opens_failed;   /* in a row */

@@ -11,7 +11,11 @@
  * A batch that fails with an error that one op may have brought about is applied again op by op, so
  * that one poisoned op does not take the others with it; repeating is safe (owner idempotence).
  */
+#include <sched.h>
+
 #include "exec/state.h"
+
+#define LINGER_US 100 /* about two wake-ups of a thread */
 
 /* No sweeping without a store, nor when there is little time left. */
 static int64_t sweep_due_us(const struct idem_executor *executor)
@@ -27,12 +31,32 @@ static int64_t wake_us(const struct idem_executor *executor)
     return executor->settle.due_us < wake ? executor->settle.due_us : wake;
 }
 
+/*
+ * After a lone job the next is often close behind: the verdict of the claim that was just applied,
+ * in a gateway with little to do. Looking for it a little longer costs less than being woken. With
+ * more to do it is the other way round: the processor is wanted elsewhere.
+ */
+static void work_linger(struct idem_executor *executor)
+{
+    int64_t until_us = idem_monotonic_us() + LINGER_US;
+    bool idle = executor->lone;
+
+    executor->lone = false;
+    while (idle && idem_monotonic_us() < until_us) {
+        (void)sched_yield();
+        (void)pthread_mutex_lock(&executor->lock);
+        idle = !executor->waiting.first && !executor->stopping && !executor->ending;
+        (void)pthread_mutex_unlock(&executor->lock);
+    }
+}
+
 /* Sleeps until there is something to do; false when the thread is to end. */
 static bool work_await(struct idem_executor *executor)
 {
     int64_t until_us = wake_us(executor);
     bool ending;
 
+    work_linger(executor);
     (void)pthread_mutex_lock(&executor->lock);
     while (!executor->ending && !executor->waiting.first &&
            executor->stopping == executor->hurried && idem_monotonic_us() < until_us) {
@@ -65,6 +89,7 @@ static void waiting_take(struct idem_executor *executor)
             job_queue_append(&executor->taken, job);
     }
     idem_executor_unlock(executor);
+    executor->lone = executor->taken.count == 1;
 }
 
 /* Ends or keeps every job of the queue. */

@@ -24,7 +24,6 @@
 #define VERSION     1
 
 static const char version_name[] = "version";
-static const char salt_name[] = "salt";
 
 /* LMDB aborts the process after this, rightly: what it would do next to the file is not known. */
 static void environment_assert(MDB_env *env, const char *text)
@@ -202,7 +201,7 @@ static int meta_make(struct idem_backend *store, MDB_txn *txn)
     if (code)
         return code;
     randombytes_buf(store->salt.bytes, sizeof store->salt.bytes);
-    key = idem_lmdb_value(salt_name, sizeof salt_name);
+    key = idem_lmdb_value(IDEM_LMDB_SALT_NAME, sizeof IDEM_LMDB_SALT_NAME);
     value = idem_lmdb_value(store->salt.bytes, sizeof store->salt.bytes);
     return mdb_put(txn, store->meta, &key, &value, 0);
 }
@@ -243,7 +242,7 @@ static int meta_read(struct idem_backend *store, MDB_txn *txn, struct idem_messa
     error = version_check(store, value, message);
     if (error)
         return error;
-    key = idem_lmdb_value(salt_name, sizeof salt_name);
+    key = idem_lmdb_value(IDEM_LMDB_SALT_NAME, sizeof IDEM_LMDB_SALT_NAME);
     if (mdb_get(txn, store->meta, &key, &value) || value.mv_size != IDEM_SALT_SIZE)
         return corrupt(store, "its salt is missing", message);
     memcpy(store->salt.bytes, value.mv_data, IDEM_SALT_SIZE);

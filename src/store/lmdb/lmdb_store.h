@@ -30,6 +30,14 @@
 #define IDEM_LMDB_RESERVE_DEFAULT_MAX (UINT64_C(64) << 20)
 #define IDEM_LMDB_RESERVE_MIN         (UINT64_C(128) << 10) /* a few verdicts and their pages */
 
+#define IDEM_LMDB_SALT_NAME "salt" /* the key in "meta", terminator included */
+
+/* How much of the map one thread has touched, see map.c. */
+struct idem_lmdb_touched {
+    unsigned calls;
+    long faults; /* of the thread, when the map was last let go of */
+};
+
 struct idem_lmdb_options {
     uint64_t size;    /* of the map: the most that the store may grow to */
     uint64_t reserve; /* bytes that claims leave to verdicts */
@@ -65,6 +73,7 @@ struct idem_backend {
     dev_t device;
     ino_t inode;
     struct idem_lmdb_space space;
+    struct idem_lmdb_touched applied, peeked; /* the map, by either thread */
     uint8_t *scratch; /* where a record is encoded that replaces the one it views */
     size_t scratch_size;
     struct idem_salt salt;
@@ -139,6 +148,10 @@ void idem_lmdb_space_end(struct idem_lmdb_batch *batch);
 void idem_lmdb_space_use(struct idem_lmdb_batch *batch, size_t size);
 bool idem_lmdb_space_is_out(const struct idem_backend *store);
 IDEM_MUST_CHECK int idem_lmdb_space_free(struct idem_backend *store, uint64_t *ret_bytes);
+
+/* map.c: this thread has read through the map of `txn`; lets go of its pages now and then. */
+void idem_lmdb_map_touched(struct idem_backend *store, MDB_txn *txn,
+                           struct idem_lmdb_touched *touched);
 
 static inline MDB_val idem_lmdb_value(const void *data, size_t size)
 {
