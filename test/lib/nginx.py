@@ -263,11 +263,14 @@ class Nginx:
         wait_until(lambda: set(self.worker_pids()) - before, "a worker in place of the killed one")
 
     def kill_all(self):
-        """kill -9 of master and workers, master first, so that it can replace none."""
+        """kill -9 of master and workers at once: the stopped master can replace none."""
+        os.kill(self.pid, signal.SIGSTOP)
         workers = children(self.pid)
-        os.kill(self.pid, signal.SIGKILL)
-        for pid in workers:
-            os.kill(pid, signal.SIGKILL)
+        for pid in [self.pid] + workers:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # an old worker that ended just now
         self.process.wait(PATIENCE_S)
         wait_until(lambda: not any(process_state(pid) for pid in workers), "killed workers to go")
 

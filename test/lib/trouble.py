@@ -41,25 +41,37 @@ int main(int argc, char **argv)
 """
 
 
-def run_as_root(*command):
-    """Runs a command that needs root, by sudo where the tests do not run as root."""
-    prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    subprocess.run(prefix + list(command), check=True, capture_output=True, text=True)
-
-
 class SmallDisk:
-    """A tmpfs of a given size, mounted in a directory of its own."""
+    """A tmpfs of a given size in a directory of its own.
+
+    Root mounts it. Others mount it in a user namespace that a helper process keeps, and reach it
+    through that process's root directory.
+    """
 
     def __init__(self, size):
-        self.directory = tempfile.mkdtemp(prefix="idem-disk-")
-        run_as_root("mount", "-t", "tmpfs", "-o", f"size={size},mode=0777", "tmpfs",
-                    self.directory)
+        self.mount_point = tempfile.mkdtemp(prefix="idem-disk-")
+        self.directory = self.mount_point
+        self.helper = None
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0777", "tmpfs", self.mount_point]
+        if os.geteuid() == 0:
+            subprocess.run(mount, check=True, capture_output=True)
+            return
+        script = " ".join(mount) + " && echo mounted && exec cat"
+        self.helper = subprocess.Popen(  # pylint: disable=consider-using-with
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.helper.stdout.readline() == b"mounted\n", "no tmpfs in a user namespace here"
+        self.directory = f"/proc/{self.helper.pid}/root{self.mount_point}"
 
     def path(self, *parts):
         return os.path.join(self.directory, *parts)
 
-    def resize(self, size):
-        run_as_root("mount", "-o", f"remount,size={size}", self.directory)
+    def make_read_only(self):
+        command = ["mount", "-o", "remount,bind,ro", self.mount_point]
+        if self.helper:
+            command = ["nsenter", "-t", str(self.helper.pid), "-U", "-m",
+                       "--preserve-credentials"] + command
+        subprocess.run(command, check=True, capture_output=True)
 
     def fill(self):
         """Takes every byte that is left."""
@@ -75,8 +87,13 @@ class SmallDisk:
         os.unlink(self.path("filler"))
 
     def unmount(self):
-        run_as_root("umount", "-l", self.directory)
-        os.rmdir(self.directory)
+        if self.helper:
+            self.helper.stdin.close()
+            self.helper.wait(PATIENCE_S)
+            self.helper.stdout.close()
+        else:
+            subprocess.run(["umount", "-l", self.mount_point], check=True, capture_output=True)
+        os.rmdir(self.mount_point)
 
 
 def build_lock_holder(directory):

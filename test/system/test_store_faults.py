@@ -101,7 +101,7 @@ def test_store_directory_is_a_file(make_scene):
 def test_store_directory_on_a_read_only_file_system(make_scene, make_disk):
     disk = make_disk("4m")
     os.mkdir(disk.path("store"))
-    trouble.run_as_root("mount", "-o", "remount,ro", disk.directory)
+    disk.make_read_only()
     scene = make_scene(store=f"lmdb:{disk.path('store')}?size=1m", start=False)
     refused_or_closed(scene, disk.path("store"))
 
@@ -113,13 +113,14 @@ def test_store_directory_unwritable_by_the_worker(make_scene):
     for entry in os.scandir(scene.store_directory):
         os.unlink(entry.path)
     parent = scene.nginx.path("locked")
-    os.mkdir(parent, 0o700)
+    os.mkdir(parent)
     shutil.move(scene.store_directory, os.path.join(parent, "store"))
     scene.store_url = f"lmdb:{parent}/store?size=64m"
     scene.configure()
+    os.chmod(parent, 0)
     refused_or_closed(scene, f"{parent}/store")
+    os.chmod(parent, 0o755)
     if scene.nginx.process.poll() is None:
-        os.chmod(parent, 0o755)
         back_to_work(scene)
 
 
