@@ -185,6 +185,11 @@ class Upstream:
                 result[request.key] = result.get(request.key, 0) + 1
             return result
 
+    def idle(self):
+        """True when nobody is connected: every answer was taken."""
+        with self._lock:
+            return not self._connections
+
     def wait_count(self, count, key=None):
         wait_until(lambda: self.count(key) >= count, f"request number {count} at the upstream")
         return self.last(key)

@@ -390,7 +390,7 @@ def test_lost_store_and_client_gone_is_recorded_later(make_scene, hold_lock, key
     holder = hold_lock(scene)
     client.reset()
     gate.release()
-    hold_true_for(lambda: True, 0.1, "the answer reaches the gateway")
+    wait_until(scene.upstream.idle, "the gateway to have taken the answer")
     holder.release()
     again = scene.post_until(
         key, lambda r: kind_of(r) not in ("in-progress", "store-unavailable"), "the record")
