@@ -136,15 +136,6 @@ static int environment_need(struct idem_backend *store, struct idem_message *mes
     return error;
 }
 
-/* Outside of the batch's transaction, which would make others wait. */
-static void map_touched(struct idem_backend *store)
-{
-    if (idem_lmdb_txn_begin(store, true, &store->read_txn))
-        return;
-    idem_lmdb_map_touched(store, store->read_txn, &store->applied);
-    mdb_txn_reset(store->read_txn);
-}
-
 static int lmdb_apply(struct idem_backend *store, struct idem_op *const *ops, size_t count,
                       struct idem_message *message)
 {
@@ -159,7 +150,7 @@ static int lmdb_apply(struct idem_backend *store, struct idem_op *const *ops, si
     if (code == MDB_PANIC)
         environment_drop(store);
     else if (!code)
-        map_touched(store);
+        idem_lmdb_map_tidy(store);
     return idem_lmdb_failure(store, code, message);
 }
 
@@ -174,7 +165,6 @@ static int peek_locked(struct idem_backend *store, struct idem_op *get)
     if (code)
         return IDEM_ERR_UNSUPPORTED; /* the long way knows how to mend it */
     code = idem_lmdb_record_get(store, *txn, get);
-    idem_lmdb_map_touched(store, *txn, &store->peeked);
     mdb_txn_reset(*txn);
     return idem_lmdb_failure(store, code, NULL);
 }

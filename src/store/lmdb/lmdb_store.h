@@ -32,10 +32,10 @@
 
 #define IDEM_LMDB_SALT_NAME "salt" /* the key in "meta", terminator included */
 
-/* How much of the map one thread has touched, see map.c. */
+/* When the map was last tidied up, and the process's page faults until then; see map.c. */
 struct idem_lmdb_touched {
-    unsigned calls;
-    long faults; /* of the thread, when the map was last let go of */
+    time_t at_s;
+    long faults;
 };
 
 struct idem_lmdb_options {
@@ -73,7 +73,7 @@ struct idem_backend {
     dev_t device;
     ino_t inode;
     struct idem_lmdb_space space;
-    struct idem_lmdb_touched applied, peeked; /* the map, by either thread */
+    struct idem_lmdb_touched touched;
     uint8_t *scratch; /* where a record is encoded that replaces the one it views */
     size_t scratch_size;
     struct idem_salt salt;
@@ -149,9 +149,8 @@ void idem_lmdb_space_use(struct idem_lmdb_batch *batch, size_t size);
 bool idem_lmdb_space_is_out(const struct idem_backend *store);
 IDEM_MUST_CHECK int idem_lmdb_space_free(struct idem_backend *store, uint64_t *ret_bytes);
 
-/* map.c: this thread has read through the map of `txn`; lets go of its pages now and then. */
-void idem_lmdb_map_touched(struct idem_backend *store, MDB_txn *txn,
-                           struct idem_lmdb_touched *touched);
+/* map.c: gives back what was read through the map, now and then. Between transactions. */
+void idem_lmdb_map_tidy(struct idem_backend *store);
 
 static inline MDB_val idem_lmdb_value(const void *data, size_t size)
 {
