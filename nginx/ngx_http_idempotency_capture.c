@@ -43,26 +43,24 @@ ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx)
     if (u) {
 
         if (!ngx_http_idempotency_answered(r)) {
-            ngx_http_idempotency_failed(ctx, ngx_http_idempotency_evidence(r));
+            ngx_http_idempotency_failed(ctx,
+                                        ngx_http_idempotency_evidence(ctx));
             return NGX_OK;
         }
 
-        event.declared = ngx_http_idempotency_declared(r);
+        /*
+         * The outcome is what the upstream's status says, also where nginx was
+         * told to show another status or another page in its place; recorded
+         * is what the client sees.
+         */
 
         ctx->upstreams = u->cleanup != NULL;
+        event.own_status = u->headers_in.status_n;
+        event.declared = ngx_http_idempotency_declared(r);
+    }
 
-        if (!ctx->upstreams) {
-
-            /*
-             * The upstream answered, and nginx was told to show something
-             * else: recorded is what the client sees, the outcome is still
-             * the upstream's.
-             */
-
-            event.declared = idem_policy_outcome(ctx->exchange.policy,
-                                                 u->headers_in.status_n,
-                                                 event.declared);
-        }
+    if (ctx->not_executed) {
+        event.declared = IDEM_OUTCOME_FAILED;
     }
 
     switch (ngx_http_idempotency_capture_head(ctx)) {
@@ -146,7 +144,7 @@ ngx_http_idempotency_body(ngx_http_idempotency_ctx_t *ctx, ngx_chain_t *in)
     } else if (ctx->upstreams
                && ngx_http_idempotency_cut_short(ctx->request, in))
     {
-        ngx_http_idempotency_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
+        ngx_http_idempotency_failed(ctx, ngx_http_idempotency_evidence(ctx));
     }
 
     return NGX_OK;
@@ -263,7 +261,7 @@ ngx_http_idempotency_end(ngx_http_idempotency_ctx_t *ctx)
                                        ctx->conf->close_delimited
                                            == NGX_HTTP_IDEMPOTENCY_ON))
     {
-        ngx_http_idempotency_failed(ctx, IDEM_EVIDENCE_TRUNCATED);
+        ngx_http_idempotency_failed(ctx, ngx_http_idempotency_evidence(ctx));
         return;
     }
 

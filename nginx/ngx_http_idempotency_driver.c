@@ -359,7 +359,7 @@ ngx_http_idempotency_abort(ngx_http_idempotency_ctx_t *ctx)
 
     ngx_memzero(&event, sizeof(struct idem_event));
     event.kind = IDEM_EVENT_ABORTED;
-    event.evidence = ngx_http_idempotency_evidence(ctx->request);
+    event.evidence = ngx_http_idempotency_evidence(ctx);
 
     ngx_http_idempotency_step(ctx, &event);
 }

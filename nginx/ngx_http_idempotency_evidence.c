@@ -69,14 +69,16 @@ ngx_http_idempotency_answered(ngx_http_request_t *r)
 
 
 enum idem_evidence
-ngx_http_idempotency_evidence(ngx_http_request_t *r)
+ngx_http_idempotency_evidence(ngx_http_idempotency_ctx_t *ctx)
 {
-    if (!ngx_http_idempotency_sent(r)) {
+    /* what was sent for an error page was not the operation */
+
+    if (ctx->not_executed || !ngx_http_idempotency_sent(ctx->request)) {
         return IDEM_EVIDENCE_NOT_SENT;
     }
 
-    return ngx_http_idempotency_answered(r) ? IDEM_EVIDENCE_TRUNCATED
-                                            : IDEM_EVIDENCE_UNANSWERED;
+    return ngx_http_idempotency_answered(ctx->request)
+           ? IDEM_EVIDENCE_TRUNCATED : IDEM_EVIDENCE_UNANSWERED;
 }
 
 

@@ -35,6 +35,15 @@ static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
 static ngx_http_output_body_filter_pt    ngx_http_next_body_filter;
 
 
+/* the ends of nginx's filter chains when a configuration was last taken */
+
+static struct {
+    ngx_http_output_header_filter_pt  header;
+    ngx_http_output_body_filter_pt    body;
+    ngx_http_request_body_filter_pt   request_body;
+} ngx_http_idempotency_chains;
+
+
 static ngx_int_t
 ngx_http_idempotency_header_filter(ngx_http_request_t *r)
 {
@@ -202,7 +211,11 @@ ngx_http_idempotency_release(ngx_http_idempotency_ctx_t *ctx,
     }
 
     if (ngx_http_output_filter(r, NULL) == NGX_ERROR) {
-        r->connection->error = 1;
+
+        /* the client is gone, and nobody else would end the upstream */
+
+        ngx_http_finalize_request(r, NGX_ERROR);
+        return;
     }
 
     r->write_event_handler(r);
@@ -348,4 +361,29 @@ ngx_http_idempotency_filter_init(void)
 
     ngx_http_next_body_filter = ngx_http_top_body_filter;
     ngx_http_top_body_filter = ngx_http_idempotency_body_filter;
+}
+
+
+/*
+ * The chains are globals of the process, which each parse of a configuration
+ * builds anew.  A reload that fails half way leaves the master with chains that
+ * may lack our filters, and a worker that it respawns inherits them.
+ */
+
+void
+ngx_http_idempotency_filter_remember(void)
+{
+    ngx_http_idempotency_chains.header = ngx_http_top_header_filter;
+    ngx_http_idempotency_chains.body = ngx_http_top_body_filter;
+    ngx_http_idempotency_chains.request_body = ngx_http_top_request_body_filter;
+}
+
+
+ngx_uint_t
+ngx_http_idempotency_filter_intact(void)
+{
+    return ngx_http_idempotency_chains.header == ngx_http_top_header_filter
+           && ngx_http_idempotency_chains.body == ngx_http_top_body_filter
+           && ngx_http_idempotency_chains.request_body
+              == ngx_http_top_request_body_filter;
 }

@@ -75,6 +75,44 @@ ngx_http_idempotency_fields(ngx_http_idempotency_ctx_t *ctx)
 }
 
 
+/* a body that another module has read before: from memory, or from its file */
+
+ngx_int_t
+ngx_http_idempotency_hash_body(ngx_http_idempotency_ctx_t *ctx)
+{
+    u_char        piece[4096];
+    off_t         offset;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    for (cl = ctx->request->request_body->bufs; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            idem_fingerprinter_body(&ctx->fingerprinter,
+                                    idem_bytes_make(b->pos, b->last - b->pos));
+            continue;
+        }
+
+        for (offset = b->file_pos; offset < b->file_last; offset += n) {
+            n = ngx_read_file(b->file, piece,
+                              ngx_min((off_t) sizeof(piece),
+                                      b->file_last - offset),
+                              offset);
+            if (n <= 0) {
+                return NGX_ERROR;
+            }
+
+            idem_fingerprinter_body(&ctx->fingerprinter,
+                                    idem_bytes_make(piece, n));
+        }
+    }
+
+    return NGX_OK;
+}
+
+
 /* all lines of one header as one credential; absent is not the same as empty */
 
 static ngx_int_t

@@ -14,6 +14,7 @@
 
 static ngx_int_t ngx_http_idempotency_preconfiguration(ngx_conf_t *cf);
 static ngx_int_t ngx_http_idempotency_postconfiguration(ngx_conf_t *cf);
+static ngx_int_t ngx_http_idempotency_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_idempotency_init_process(ngx_cycle_t *cycle);
 static void ngx_http_idempotency_exit_process(ngx_cycle_t *cycle);
 
@@ -39,7 +40,7 @@ ngx_module_t  ngx_http_idempotency_module = {
     ngx_http_idempotency_commands,         /* module directives */
     NGX_HTTP_MODULE,                       /* module type */
     NULL,                                  /* init master */
-    NULL,                                  /* init module */
+    ngx_http_idempotency_init_module,      /* init module */
     ngx_http_idempotency_init_process,     /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
@@ -76,6 +77,11 @@ ngx_http_idempotency_postconfiguration(ngx_conf_t *cf)
     ngx_http_idempotency_store_t      *store;
     ngx_http_idempotency_main_conf_t  *imcf;
 
+    /* before anything can fail: the old workers' successors need them */
+
+    ngx_http_idempotency_request_init();
+    ngx_http_idempotency_filter_init();
+
     imcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_idempotency_module);
 
     store = imcf->stores.elts;
@@ -87,7 +93,6 @@ ngx_http_idempotency_postconfiguration(ngx_conf_t *cf)
     }
 
     if (imcf->guards == 0) {
-        /* unguarded requests pay nothing */
         return NGX_OK;
     }
 
@@ -100,8 +105,16 @@ ngx_http_idempotency_postconfiguration(ngx_conf_t *cf)
 
     *h = ngx_http_idempotency_handler;
 
-    ngx_http_idempotency_request_init();
-    ngx_http_idempotency_filter_init();
+    return NGX_OK;
+}
+
+
+/* a configuration is taken */
+
+static ngx_int_t
+ngx_http_idempotency_init_module(ngx_cycle_t *cycle)
+{
+    ngx_http_idempotency_filter_remember();
 
     return NGX_OK;
 }
@@ -126,6 +139,16 @@ ngx_http_idempotency_init_process(ngx_cycle_t *cycle)
     }
 
     ngx_queue_init(&imcf->live);
+
+    if (!ngx_http_idempotency_filter_intact()) {
+        imcf->broken = 1;
+
+        ngx_log_error(NGX_LOG_EMERG, cycle->log, 0,
+                      "idempotency: the last reload failed half way and left "
+                      "this nginx without its filters; guarded requests are "
+                      "refused until a reload succeeds");
+    }
+
     store = imcf->stores.elts;
 
     for (i = 0; i < imcf->stores.nelts; i++) {

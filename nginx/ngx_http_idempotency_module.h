@@ -102,6 +102,7 @@ typedef struct {
     ngx_array_t                      stores; /* ngx_http_idempotency_store_t */
     ngx_http_idempotency_peer_t      peers[NGX_HTTP_IDEMPOTENCY_PEERS];
     ngx_uint_t                       guards;      /* guarded locations */
+    ngx_uint_t                       broken;      /* no filters: see module.c */
     ngx_queue_t                      live;        /* of contexts */
 } ngx_http_idempotency_main_conf_t;
 
@@ -189,12 +190,14 @@ struct ngx_http_idempotency_ctx_s {
     ngx_chain_t                     *replacement; /* of what is held */
     ngx_http_idempotency_outcome_e   outcome;
     ngx_uint_t                       http_version; /* of the client */
+    ngx_uint_t                       method;      /* that was guarded */
     struct idem_problem              refusal;     /* before there is a claim */
 
     unsigned                         error_page:1; /* saved while reading */
     unsigned                         hashing:1;   /* the body is being read */
     unsigned                         handling:1;  /* inside our handler */
     unsigned                         resume:1;    /* forward: run phases on */
+    unsigned                         not_executed:1; /* only a page is asked */
     unsigned                         told:1;      /* attempt and fence pushed */
     unsigned                         held:1;      /* the header is held */
     unsigned                         upstreams:1; /* ... the upstream's own */
@@ -230,6 +233,7 @@ void ngx_http_idempotency_request_init(void);
 /* identity.c */
 
 ngx_int_t ngx_http_idempotency_fields(ngx_http_idempotency_ctx_t *ctx);
+ngx_int_t ngx_http_idempotency_hash_body(ngx_http_idempotency_ctx_t *ctx);
 ngx_int_t ngx_http_idempotency_principal(ngx_http_idempotency_ctx_t *ctx,
     struct idem_principal *principal);
 
@@ -254,6 +258,8 @@ ngx_int_t ngx_http_idempotency_body(ngx_http_idempotency_ctx_t *ctx,
 /* filter.c */
 
 void ngx_http_idempotency_filter_init(void);
+void ngx_http_idempotency_filter_remember(void);
+ngx_uint_t ngx_http_idempotency_filter_intact(void);
 void ngx_http_idempotency_release(ngx_http_idempotency_ctx_t *ctx,
     ngx_uint_t unrecorded);
 void ngx_http_idempotency_send(ngx_http_idempotency_ctx_t *ctx,
@@ -286,7 +292,8 @@ ngx_int_t ngx_http_idempotency_headers_restore(ngx_http_request_t *r,
 
 /* evidence.c */
 
-enum idem_evidence ngx_http_idempotency_evidence(ngx_http_request_t *r);
+enum idem_evidence ngx_http_idempotency_evidence(
+    ngx_http_idempotency_ctx_t *ctx);
 ngx_uint_t ngx_http_idempotency_answered(ngx_http_request_t *r);
 ngx_uint_t ngx_http_idempotency_whole(ngx_http_request_t *r, size_t size,
     ngx_uint_t close_delimited);

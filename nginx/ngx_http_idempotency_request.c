@@ -19,6 +19,8 @@
 
 
 static ngx_int_t ngx_http_idempotency_again(ngx_http_idempotency_ctx_t *ctx);
+static void ngx_http_idempotency_reroute_event(
+    ngx_http_idempotency_ctx_t *ctx, struct idem_event *event);
 static ngx_int_t ngx_http_idempotency_reroute(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_key(ngx_http_request_t *r,
     ngx_http_idempotency_loc_conf_t *conf, struct idem_key *key);
@@ -90,10 +92,12 @@ ngx_http_idempotency_internal_error(ngx_http_request_t *r)
 ngx_int_t
 ngx_http_idempotency_handler(ngx_http_request_t *r)
 {
-    ngx_int_t                         rc;
-    struct idem_key                   key;
-    ngx_http_idempotency_ctx_t       *ctx;
-    ngx_http_idempotency_loc_conf_t  *conf;
+    ngx_int_t                          rc;
+    struct idem_key                    key;
+    struct idem_problem                problem;
+    ngx_http_idempotency_ctx_t        *ctx;
+    ngx_http_idempotency_loc_conf_t   *conf;
+    ngx_http_idempotency_main_conf_t  *imcf;
 
     if (r != r->main || r->post_action) {
         return NGX_DECLINED;
@@ -108,6 +112,13 @@ ngx_http_idempotency_handler(ngx_http_request_t *r)
 
     if (conf->store == NULL || !(r->method & conf->methods)) {
         return NGX_DECLINED;
+    }
+
+    imcf = ngx_http_get_module_main_conf(r, ngx_http_idempotency_module);
+
+    if (imcf->broken) {
+        problem = idem_problem_make(IDEM_PROBLEM_STORE_UNAVAILABLE);
+        return ngx_http_idempotency_refuse(r, &problem);
     }
 
     if (ngx_http_idempotency_header_remove(r, &r->headers_in.headers,
@@ -139,6 +150,9 @@ ngx_http_idempotency_handler(ngx_http_request_t *r)
 static ngx_int_t
 ngx_http_idempotency_again(ngx_http_idempotency_ctx_t *ctx)
 {
+    ngx_uint_t           sent;
+    ngx_http_request_t  *r;
+
     if (ctx->resume) {
         ctx->resume = 0;
         return NGX_DECLINED;
@@ -155,12 +169,59 @@ ngx_http_idempotency_again(ngx_http_idempotency_ctx_t *ctx)
         return ngx_http_idempotency_internal_error(ctx->request);
     }
 
-    if (ctx->request->content_handler == NULL) {
-        /* a file: nothing is executed twice */
+    r = ctx->request;
+    sent = ngx_http_idempotency_evidence(ctx) != IDEM_EVIDENCE_NOT_SENT;
+
+    if (r->method == NGX_HTTP_GET && ctx->method != NGX_HTTP_GET && !sent) {
+
+        /* error_page asks for a page, wherever from: that is no execution */
+
+        ctx->not_executed = 1;
+        return NGX_DECLINED;
+    }
+
+    if (r->content_handler == NULL && (r->method == NGX_HTTP_GET || !sent)) {
+        /* a file */
         return NGX_DECLINED;
     }
 
     return ngx_http_idempotency_reroute(ctx);
+}
+
+
+static void
+ngx_http_idempotency_reroute_event(ngx_http_idempotency_ctx_t *ctx,
+    struct idem_event *event)
+{
+    ngx_http_request_t               *r;
+    ngx_http_core_loc_conf_t         *clcf;
+    ngx_http_idempotency_loc_conf_t  *conf;
+
+    r = ctx->request;
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_idempotency_module);
+
+    ngx_memzero(event, sizeof(struct idem_event));
+    event->kind = IDEM_EVENT_REROUTED;
+    event->evidence = ngx_http_idempotency_evidence(ctx);
+
+    if (ngx_http_idempotency_answered(r)) {
+        event->status = r->upstream->headers_in.status_n;
+        event->declared = ngx_http_idempotency_declared(r);
+    }
+
+    if (event->evidence == IDEM_EVIDENCE_NOT_SENT
+        && conf->store != ctx->conf->store)
+    {
+        clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "a guarded request is not sent through the location "
+                      "\"%V\", which is not guarded and might send it twice; "
+                      "say \"idempotency %V\" there, too", &clcf->name,
+                      &ctx->conf->store_name);
+
+        event->kind = IDEM_EVENT_UPSTREAM_FAILED;
+    }
 }
 
 
@@ -172,14 +233,7 @@ ngx_http_idempotency_reroute(ngx_http_idempotency_ctx_t *ctx)
 
     r = ctx->request;
 
-    ngx_memzero(&event, sizeof(struct idem_event));
-    event.kind = IDEM_EVENT_REROUTED;
-    event.evidence = ngx_http_idempotency_evidence(r);
-
-    if (ngx_http_idempotency_answered(r)) {
-        event.status = r->upstream->headers_in.status_n;
-        event.declared = ngx_http_idempotency_declared(r);
-    }
+    ngx_http_idempotency_reroute_event(ctx, &event);
 
     r->write_event_handler = ngx_http_request_empty_handler;
 
@@ -301,6 +355,7 @@ ngx_http_idempotency_create_ctx(ngx_http_request_t *r,
     ctx->request = r;
     ctx->conf = conf;
     ctx->http_version = r->http_version;
+    ctx->method = r->method;
 
     ctx->key.len = key->size;
     ctx->key.data = ngx_pnalloc(r->pool, key->size);
@@ -334,7 +389,20 @@ ngx_http_idempotency_read(ngx_http_idempotency_ctx_t *ctx)
 
     ctx->error_page = r->error_page;
     r->error_page = 1;
-    ctx->hashing = 1;
+
+    if (r->discard_body || r->reading_body) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "another module took the request body before it could be "
+                      "hashed, the request is refused");
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (r->request_body == NULL) {
+        ctx->hashing = 1;
+
+    } else if (ngx_http_idempotency_hash_body(ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
     rc = ngx_http_read_client_request_body(r,
                                            ngx_http_idempotency_body_handler);

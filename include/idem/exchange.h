@@ -64,6 +64,8 @@ struct idem_event {
     bool not_applied;            /* STORE_FAILED: the op is known never to have reached the store */
     unsigned status;             /* ANSWER_HEAD; REROUTED: of the answer that was thrown away, or 0;
                                     UPSTREAM_FAILED: the 5xx to tell, 0 for the default */
+    unsigned own_status;         /* ANSWER_HEAD: the upstream's own status, which decides, where the
+                                    client is shown another; or 0 */
     enum idem_outcome declared;  /* ANSWER_HEAD, REROUTED: Idempotency-Outcome, or UNSET */
     int64_t length;              /* ANSWER_HEAD: bytes of body announced, or -1 */
     size_t size;                 /* ANSWER_BODY: bytes of this piece */

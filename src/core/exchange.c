@@ -243,8 +243,10 @@ static void overflow(struct idem_exchange *x, struct idem_effects *effects)
 static void on_answer_head(struct idem_exchange *x, const struct idem_event *event,
                            struct idem_effects *effects)
 {
+    unsigned decisive = event->own_status ? event->own_status : event->status;
+
     x->answer_status = event->status;
-    x->outcome = idem_policy_outcome(x->policy, event->status, event->declared);
+    x->outcome = idem_policy_outcome(x->policy, decisive, event->declared);
     x->reason = event->declared == IDEM_OUTCOME_UNSET ? IDEM_REASON_STATUS : IDEM_REASON_DECLARED;
     x->body_size = 0;
 

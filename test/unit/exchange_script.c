@@ -131,12 +131,14 @@ static enum idem_evidence evidence_of(const char *word)
 static void head_event(const char *rest, struct idem_event *event)
 {
     const char *length = strstr(rest, "length=");
+    const char *own = strstr(rest, "own=");
     char *end;
 
     event->kind = IDEM_EVENT_ANSWER_HEAD;
     event->status = (unsigned)strtoul(rest, &end, 10);
     event->length = length ? strtoll(length + strlen("length="), NULL, 10) : -1;
-    if (*end == ' ' && end[1] != 'l') {
+    event->own_status = own ? (unsigned)strtoul(own + strlen("own="), NULL, 10) : 0;
+    if (*end == ' ' && !length && !own) {
         event->declared = idem_outcome_parse(idem_bytes_from_text(end + 1));
         assert_int_not_equal(event->declared, IDEM_OUTCOME_UNSET);
     }

@@ -31,7 +31,7 @@ void script_restart(struct script *script);
  *   claim failed|refused        the store has no result; it never saw the op
  *   renew ok|lost|failed        complete|fail|abandon ok|lost|failed
  *   get absent|completed|processing|unknown|failed|error
- *   head STATUS [final|failed|unknown] [length=N]      body N      end
+ *   head STATUS [final|failed|unknown|length=N|own=STATUS]      body N      end
  *   upstream unsent|unanswered|truncated [STATUS]       rerouted unsent|sent [STATUS]
  * and returns the trace of its effects, "-" for none. Fails the test on other words.
  */

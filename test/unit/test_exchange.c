@@ -119,14 +119,23 @@ static void test_renewal(void **state)
 static void test_status_decides_the_verdict(void **state)
 {
     static const char *const CASES[][2] = {
-        {"head 200", "complete"},    {"head 302", "complete"},
-        {"head 402", "complete"},    {"head 409", "complete"},
-        {"head 401", "fail"},        {"head 429", "fail"},
-        {"head 500", "fail"},        {"head 503", "fail"},
-        {"head 502", "abandon"},     {"head 504", "abandon"},
-        {"head 103", "abandon"},     {"head 500 final", "complete"},
-        {"head 201 failed", "fail"}, {"head 201 unknown", "abandon"},
+        {"head 200", "complete"},
+        {"head 302", "complete"},
+        {"head 402", "complete"},
+        {"head 409", "complete"},
+        {"head 401", "fail"},
+        {"head 429", "fail"},
+        {"head 500", "fail"},
+        {"head 503", "fail"},
+        {"head 502", "abandon"},
+        {"head 504", "abandon"},
+        {"head 103", "abandon"},
+        {"head 500 final", "complete"},
+        {"head 201 failed", "fail"},
+        {"head 201 unknown", "abandon"},
         {"head 504 failed", "fail"},
+        {"head 200 own=503", "fail"},
+        {"head 502 own=402", "complete"},
     };
 
     (void)state;
