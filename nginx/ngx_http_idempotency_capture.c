@@ -10,6 +10,9 @@
 #include "ngx_http_idempotency_module.h"
 
 
+static void ngx_http_idempotency_log_overflow(ngx_http_idempotency_ctx_t *ctx);
+static void ngx_http_idempotency_head_event(ngx_http_idempotency_ctx_t *ctx,
+    struct idem_event *event);
 static ngx_int_t ngx_http_idempotency_capture_head(
     ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_collect(ngx_http_idempotency_ctx_t *ctx,
@@ -23,45 +26,53 @@ static void ngx_http_idempotency_failed(ngx_http_idempotency_ctx_t *ctx,
     enum idem_evidence evidence);
 
 
-/* whose it is: the upstream's, nginx's own after that failed, a handler's */
+/*
+ * Whose answer it is decides its outcome: the upstream's own status, also where
+ * nginx was told to show another status or another page in its place.  Recorded
+ * is what the client sees.
+ */
 
-ngx_int_t
-ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx)
+static void
+ngx_http_idempotency_head_event(ngx_http_idempotency_ctx_t *ctx,
+    struct idem_event *event)
 {
-    struct idem_event     event;
     ngx_http_request_t   *r;
     ngx_http_upstream_t  *u;
 
     r = ctx->request;
     u = r->upstream;
 
-    ngx_memzero(&event, sizeof(struct idem_event));
-    event.kind = IDEM_EVENT_ANSWER_HEAD;
-    event.status = r->headers_out.status;
-    event.length = r->headers_out.content_length_n;
+    ngx_memzero(event, sizeof(struct idem_event));
+    event->kind = IDEM_EVENT_ANSWER_HEAD;
+    event->status = r->headers_out.status;
+    event->length = r->headers_out.content_length_n;
 
     if (u) {
-
-        if (!ngx_http_idempotency_answered(r)) {
-            ngx_http_idempotency_failed(ctx,
-                                        ngx_http_idempotency_evidence(ctx));
-            return NGX_OK;
-        }
-
-        /*
-         * The outcome is what the upstream's status says, also where nginx was
-         * told to show another status or another page in its place; recorded
-         * is what the client sees.
-         */
-
         ctx->upstreams = u->cleanup != NULL;
-        event.own_status = u->headers_in.status_n;
-        event.declared = ngx_http_idempotency_declared(r);
+        event->own_status = u->headers_in.status_n;
+        event->declared = ngx_http_idempotency_declared(r);
     }
 
     if (ctx->not_executed) {
-        event.declared = IDEM_OUTCOME_FAILED;
+        event->declared = IDEM_OUTCOME_FAILED;
     }
+}
+
+
+ngx_int_t
+ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx)
+{
+    struct idem_event    event;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    if (r->upstream && !ngx_http_idempotency_answered(r)) {
+        ngx_http_idempotency_failed(ctx, ngx_http_idempotency_evidence(ctx));
+        return NGX_OK;
+    }
+
+    ngx_http_idempotency_head_event(ctx, &event);
 
     switch (ngx_http_idempotency_capture_head(ctx)) {
 
@@ -79,8 +90,35 @@ ngx_http_idempotency_head(ngx_http_idempotency_ctx_t *ctx)
     }
 
     ngx_http_idempotency_step(ctx, &event);
+    ngx_http_idempotency_log_overflow(ctx);
+
+    if (r->header_only && ctx->exchange.state == IDEM_EXCHANGE_EXECUTING) {
+        /* a handler that has no body to send will not say so */
+        ngx_http_idempotency_end(ctx);
+    }
 
     return NGX_OK;
+}
+
+
+/* said once, when it shows: a retry will not get this answer */
+
+static void
+ngx_http_idempotency_log_overflow(ngx_http_idempotency_ctx_t *ctx)
+{
+    char  id[IDEM_ID_TEXT_SIZE];
+
+    if (!ctx->exchange.overflow || ctx->exchange.outcome != IDEM_OUTCOME_FINAL)
+    {
+        return;
+    }
+
+    idem_id_format(&ctx->exchange.id, id);
+
+    ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
+                  "idempotency: the answer is larger than "
+                  "\"idempotency_body_max\", or its header than a record can "
+                  "hold; it is delivered and not kept, id %s", id);
 }
 
 
@@ -192,6 +230,7 @@ ngx_http_idempotency_collect(ngx_http_idempotency_ctx_t *ctx, ngx_chain_t *in,
             event.size = b->last - b->pos;
 
             ngx_http_idempotency_step(ctx, &event);
+            ngx_http_idempotency_log_overflow(ctx);
         }
 
         b->pos = b->last;

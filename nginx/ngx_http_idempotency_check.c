@@ -39,6 +39,8 @@ static char *ngx_http_idempotency_refuse_peer(ngx_conf_t *cf,
 static char *ngx_http_idempotency_check_upstream(ngx_conf_t *cf,
     ngx_http_idempotency_loc_conf_t *conf, ngx_http_upstream_conf_t *uc,
     const ngx_http_idempotency_peer_name_t *name);
+static char *ngx_http_idempotency_check_headers(ngx_conf_t *cf,
+    ngx_module_t *module, void *plcf);
 static char *ngx_http_idempotency_check_version(ngx_conf_t *cf,
     ngx_module_t *module, void *plcf);
 
@@ -280,7 +282,56 @@ ngx_http_idempotency_check_peer(ngx_conf_t *cf,
         return NGX_CONF_ERROR;
     }
 
+    if (ngx_http_idempotency_check_headers(cf, imcf->peers[i].module, uc)
+        != NGX_CONF_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
     return ngx_http_idempotency_check_version(cf, imcf->peers[i].module, uc);
+}
+
+
+/* what the upstream is told of the key is not for the configuration to say */
+
+static char *
+ngx_http_idempotency_check_headers(ngx_conf_t *cf, ngx_module_t *module,
+    void *plcf)
+{
+    ngx_uint_t       i;
+    ngx_array_t     *headers;
+    ngx_keyval_t    *header;
+    ngx_command_t   *cmd;
+
+    static const size_t  prefix = sizeof("Idempotency-") - 1;
+
+    cmd = ngx_http_idempotency_find_command(module, "proxy_set_header");
+    if (cmd == NULL) {
+        return NGX_CONF_OK;
+    }
+
+    headers = *(ngx_array_t **) ((char *) plcf + cmd->offset);
+    if (headers == NULL) {
+        return NGX_CONF_OK;
+    }
+
+    header = headers->elts;
+
+    for (i = 0; i < headers->nelts; i++) {
+        if (header[i].key.len > prefix
+            && ngx_strncasecmp(header[i].key.data, (u_char *) "Idempotency-",
+                               prefix)
+               == 0)
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"proxy_set_header %V\" in a guarded location "
+                               "would change what the upstream is told of the "
+                               "key; remove it", &header[i].key);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
 }
 
 
@@ -317,6 +368,14 @@ ngx_http_idempotency_check_upstream(ngx_conf_t *cf,
                            "\"%s_next_upstream non_idempotent\" in the guarded "
                            "location \"%V\" would send a request twice; remove "
                            "\"non_idempotent\"", name->name, &clcf->name);
+        return NGX_CONF_ERROR;
+    }
+
+    if (!uc->pass_request_headers) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"%s_pass_request_headers off\" in the guarded "
+                           "location \"%V\" would keep the key from the "
+                           "upstream; remove it", name->name, &clcf->name);
         return NGX_CONF_ERROR;
     }
 

@@ -12,6 +12,7 @@
 
 
 static ngx_uint_t ngx_http_idempotency_sent(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_idempotency_framed_twice(ngx_http_upstream_t *u);
 
 
 /*
@@ -82,6 +83,23 @@ ngx_http_idempotency_evidence(ngx_http_idempotency_ctx_t *ctx)
 }
 
 
+/* two lengths, or a length and chunks: where the answer ends is a guess */
+
+static ngx_uint_t
+ngx_http_idempotency_framed_twice(ngx_http_upstream_t *u)
+{
+    ngx_str_t   name;
+    ngx_uint_t  lines;
+
+    ngx_str_set(&name, "Content-Length");
+
+    lines = ngx_http_idempotency_header_find(&u->headers_in.headers, &name,
+                                             NULL);
+
+    return lines > 1 || (lines && u->headers_in.chunked);
+}
+
+
 /*
  * Whether the body that just ended, of `size` bytes, is all that the upstream
  * had to say (RFC 9112, 8).  nginx reports success for some that are not.
@@ -115,6 +133,10 @@ ngx_http_idempotency_whole(ngx_http_request_t *r, size_t size,
         return 1;
     }
 
+    if (ngx_http_idempotency_framed_twice(u)) {
+        return 0;
+    }
+
     if (u->headers_in.chunked) {
         /* an incomplete last chunk is an error in nginx, too */
         return 1;
@@ -133,7 +155,9 @@ ngx_http_idempotency_whole(ngx_http_request_t *r, size_t size,
 enum idem_outcome
 ngx_http_idempotency_declared(ngx_http_request_t *r)
 {
-    ngx_str_t  name, value;
+    ngx_str_t           name, value;
+    ngx_uint_t          lines;
+    enum idem_outcome   outcome;
 
     if (r->upstream == NULL
         || r->upstream->headers_in.headers.part.elts == NULL)
@@ -143,12 +167,27 @@ ngx_http_idempotency_declared(ngx_http_request_t *r)
 
     ngx_str_set(&name, "Idempotency-Outcome");
 
-    if (ngx_http_idempotency_header_find(&r->upstream->headers_in.headers,
-                                         &name, &value)
-        != 1)
-    {
+    lines = ngx_http_idempotency_header_find(&r->upstream->headers_in.headers,
+                                             &name, &value);
+    if (lines == 0) {
         return IDEM_OUTCOME_UNSET;
     }
 
-    return idem_outcome_parse(idem_bytes_make(value.data, value.len));
+    outcome = idem_outcome_parse(idem_bytes_make(value.data, value.len));
+
+    if (lines > 1) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "upstream sent \"Idempotency-Outcome\" more than once: "
+                      "taken for unknown");
+
+        return IDEM_OUTCOME_UNKNOWN;
+    }
+
+    if (outcome == IDEM_OUTCOME_UNSET) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "upstream sent an \"Idempotency-Outcome\" that is not "
+                      "one of final, failed, unknown: the status decides");
+    }
+
+    return outcome;
 }

@@ -23,6 +23,7 @@
 static ngx_int_t ngx_http_idempotency_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_idempotency_body_filter(ngx_http_request_t *r,
     ngx_chain_t *in);
+static void ngx_http_idempotency_hide_word(ngx_http_request_t *r);
 static void ngx_http_idempotency_hide_marks(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_mark(ngx_http_idempotency_ctx_t *ctx,
     char *mark, char *text);
@@ -52,7 +53,12 @@ ngx_http_idempotency_header_filter(ngx_http_request_t *r)
 
     ctx = r == r->main ? ngx_http_idempotency_get_ctx(r) : NULL;
 
-    if (ctx == NULL || ctx->flowing) {
+    if (ctx == NULL) {
+        ngx_http_idempotency_hide_word(r);
+        return ngx_http_next_header_filter(r);
+    }
+
+    if (ctx->flowing) {
         return ngx_http_next_header_filter(r);
     }
 
@@ -87,6 +93,7 @@ ngx_http_idempotency_header_filter(ngx_http_request_t *r)
     }
 
     ctx->held = 1;
+    r->buffered |= NGX_HTTP_IDEMPOTENCY_BUFFERED;
     r->filter_need_in_memory = 1;
     r->allow_ranges = 0;
 
@@ -97,6 +104,23 @@ ngx_http_idempotency_header_filter(ngx_http_request_t *r)
     ctx->filtering = 0;
 
     return rc;
+}
+
+
+/* the upstream says its word to idem, also where a request is not guarded */
+
+static void
+ngx_http_idempotency_hide_word(ngx_http_request_t *r)
+{
+    ngx_http_idempotency_loc_conf_t  *conf;
+
+    static ngx_str_t  name = ngx_string("Idempotency-Outcome");
+
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_idempotency_module);
+
+    if (conf->store) {
+        ngx_http_idempotency_header_hide(&r->headers_out.headers, &name);
+    }
 }
 
 
@@ -156,8 +180,6 @@ ngx_http_idempotency_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         return ngx_http_next_body_filter(r, in);
     }
 
-    r->buffered |= NGX_HTTP_IDEMPOTENCY_BUFFERED;
-
     ctx->filtering = 1;
     rc = ngx_http_idempotency_body(ctx, in);
     ctx->filtering = 0;
@@ -186,8 +208,12 @@ ngx_http_idempotency_release(ngx_http_idempotency_ctx_t *ctx,
 
     if (unrecorded) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "idempotency store \"%V\": the upstream answered, and "
-                      "the answer is delivered before it is recorded",
+                      ctx->exchange.owned
+                      ? "idempotency store \"%V\": the upstream answered, and "
+                        "the answer is delivered before it is recorded"
+                      : "idempotency store \"%V\": the upstream answered, and "
+                        "the answer is delivered though its record was settled "
+                        "or forgotten meanwhile",
                       &ctx->conf->store->name);
 
         (void) ngx_http_idempotency_mark(ctx, "Idempotency-Recorded", "false");

@@ -5,7 +5,8 @@
  * The nginx module: a driver of the exchange (idem/exchange.h).
  *
  *   1. request.c   precontent handler: key, then body, then the REQUEST event;
- *                  identity.c: scope, fingerprint, principal
+ *                  identity.c: scope, fingerprint, principal; redirect.c:
+ *                  what comes by again
  *   2. driver.c    executes the effects of the exchange
  *   3. filter.c    holds the answer until it is recorded; capture.c copies it;
  *                  evidence.c: what nginx knows of the upstream side
@@ -82,6 +83,7 @@ typedef struct {
     ngx_event_t                      housekeeping;
     ngx_event_t                      drain;       /* keeps the worker alive */
     ngx_msec_t                       drain_until;
+    time_t                           full_logged;
     ngx_uint_t                       background;  /* jobs nobody waits for */
     void                            *trace;       /* lines from the thread */
 } ngx_http_idempotency_store_t;
@@ -228,7 +230,12 @@ ngx_http_idempotency_ctx_t *ngx_http_idempotency_get_ctx(
     ngx_http_request_t *r);
 ngx_int_t ngx_http_idempotency_tell_upstream(ngx_http_idempotency_ctx_t *ctx,
     uint32_t attempt, uint64_t fence);
+ngx_int_t ngx_http_idempotency_internal_error(ngx_http_request_t *r);
 void ngx_http_idempotency_request_init(void);
+
+/* redirect.c */
+
+ngx_int_t ngx_http_idempotency_again(ngx_http_idempotency_ctx_t *ctx);
 
 /* identity.c */
 

@@ -9,7 +9,7 @@
  *   2. the key is validated, before the body is read
  *   3. the body is read whole and hashed on the way
  *   4. the exchange begins; the phases run on when it says "forward"
- *   5. an internal redirect comes here again and is asked for evidence
+ *   5. an internal redirect comes here again, see redirect.c
  */
 
 
@@ -18,10 +18,6 @@
 #include <sodium.h>
 
 
-static ngx_int_t ngx_http_idempotency_again(ngx_http_idempotency_ctx_t *ctx);
-static void ngx_http_idempotency_reroute_event(
-    ngx_http_idempotency_ctx_t *ctx, struct idem_event *event);
-static ngx_int_t ngx_http_idempotency_reroute(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_key(ngx_http_request_t *r,
     ngx_http_idempotency_loc_conf_t *conf, struct idem_key *key);
 static ngx_int_t ngx_http_idempotency_key_value(ngx_http_request_t *r,
@@ -35,7 +31,6 @@ static ngx_int_t ngx_http_idempotency_tell_key(
 static ngx_int_t ngx_http_idempotency_read(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_request_body_filter(
     ngx_http_request_t *r, ngx_chain_t *in);
-static ngx_int_t ngx_http_idempotency_internal_error(ngx_http_request_t *r);
 static void ngx_http_idempotency_body_handler(ngx_http_request_t *r);
 
 
@@ -80,7 +75,7 @@ ngx_http_idempotency_get_ctx(ngx_http_request_t *r)
 
 /* nothing was claimed; and no error_page may send the request anywhere */
 
-static ngx_int_t
+ngx_int_t
 ngx_http_idempotency_internal_error(ngx_http_request_t *r)
 {
     r->error_page = 1;
@@ -142,119 +137,6 @@ ngx_http_idempotency_handler(ngx_http_request_t *r)
     }
 
     return ngx_http_idempotency_read(ctx);
-}
-
-
-/* the phases run for a request that already has an exchange */
-
-static ngx_int_t
-ngx_http_idempotency_again(ngx_http_idempotency_ctx_t *ctx)
-{
-    ngx_uint_t           sent;
-    ngx_http_request_t  *r;
-
-    if (ctx->resume) {
-        ctx->resume = 0;
-        return NGX_DECLINED;
-    }
-
-    if (ctx->outcome == NGX_HTTP_IDEMPOTENCY_BYPASSED) {
-        return NGX_DECLINED;
-    }
-
-    if (ctx->exchange.state != IDEM_EXCHANGE_EXECUTING) {
-        ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
-                      "idempotency: a redirect of a request that is \"%s\" is "
-                      "refused", idem_exchange_state_text(ctx->exchange.state));
-        return ngx_http_idempotency_internal_error(ctx->request);
-    }
-
-    r = ctx->request;
-    sent = ngx_http_idempotency_evidence(ctx) != IDEM_EVIDENCE_NOT_SENT;
-
-    if (r->method == NGX_HTTP_GET && ctx->method != NGX_HTTP_GET && !sent) {
-
-        /* error_page asks for a page, wherever from: that is no execution */
-
-        ctx->not_executed = 1;
-        return NGX_DECLINED;
-    }
-
-    if (r->content_handler == NULL && (r->method == NGX_HTTP_GET || !sent)) {
-        /* a file */
-        return NGX_DECLINED;
-    }
-
-    return ngx_http_idempotency_reroute(ctx);
-}
-
-
-static void
-ngx_http_idempotency_reroute_event(ngx_http_idempotency_ctx_t *ctx,
-    struct idem_event *event)
-{
-    ngx_http_request_t               *r;
-    ngx_http_core_loc_conf_t         *clcf;
-    ngx_http_idempotency_loc_conf_t  *conf;
-
-    r = ctx->request;
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_idempotency_module);
-
-    ngx_memzero(event, sizeof(struct idem_event));
-    event->kind = IDEM_EVENT_REROUTED;
-    event->evidence = ngx_http_idempotency_evidence(ctx);
-
-    if (ngx_http_idempotency_answered(r)) {
-        event->status = r->upstream->headers_in.status_n;
-        event->declared = ngx_http_idempotency_declared(r);
-    }
-
-    if (event->evidence == IDEM_EVIDENCE_NOT_SENT
-        && conf->store != ctx->conf->store)
-    {
-        clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
-
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "a guarded request is not sent through the location "
-                      "\"%V\", which is not guarded and might send it twice; "
-                      "say \"idempotency %V\" there, too", &clcf->name,
-                      &ctx->conf->store_name);
-
-        event->kind = IDEM_EVENT_UPSTREAM_FAILED;
-    }
-}
-
-
-static ngx_int_t
-ngx_http_idempotency_reroute(ngx_http_idempotency_ctx_t *ctx)
-{
-    struct idem_event    event;
-    ngx_http_request_t  *r;
-
-    r = ctx->request;
-
-    ngx_http_idempotency_reroute_event(ctx, &event);
-
-    r->write_event_handler = ngx_http_request_empty_handler;
-
-    /* the step may end the request: hold it until we are out of here */
-
-    r->main->count++;
-    ctx->handling = 1;
-
-    ngx_http_idempotency_step(ctx, &event);
-
-    ctx->handling = 0;
-
-    if (ctx->resume) {
-        ctx->resume = 0;
-        r->main->count--;
-        r->write_event_handler = ngx_http_core_run_phases;
-        return NGX_DECLINED;
-    }
-
-    ngx_http_finalize_request(r, NGX_DONE);
-    return NGX_DONE;
 }
 
 
