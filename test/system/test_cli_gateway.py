@@ -7,13 +7,14 @@ import re
 import signal
 import socket
 import subprocess
+import time
 
 import pytest
 
 from nginx import children, process_state
 from scene import Background, new_key
-from test_cli_support import (CUT, FAILURE, IDEM, OK, REFUSED, Gateway, environment, good,
-                              group_alive, idem, own_directory, refused)
+from test_cli_support import (CUT, FAILURE, IDEM, OK, REFUSED, USAGE, Gateway, Ran, Store,
+                              environment, good, group_alive, idem, own_directory, refused)
 from waiting import hold_true_for, wait_until
 
 
@@ -157,6 +158,60 @@ def test_the_default_store_is_in_the_state_directory(make_gateway, key):
     assert good("show", "--key", key, "--json", "--store", url).json()["state"] == "completed"
 
 
+def test_a_new_store_is_told_and_an_old_one_is_not(make_gateway, key):
+    gateway = make_gateway().start()
+    told = f"made a new, empty store in {gateway.state}/store: no earlier key is protected"
+    assert f"idem gateway: {told}\n" in gateway.err()
+    assert gateway.stop() == OK
+    again = make_gateway(upstream=gateway.upstream, directory=gateway.directory).start()
+    assert told not in again.err()
+
+
+def test_a_full_store_is_told_at_the_start(make_gateway, place):
+    full = Store(place / "full")
+    full.url = f"lmdb:{full.directory}?size=1m&reserve=512k"
+
+    def first_is_refused():
+        """By a store that was just opened: one that is in use may estimate too darkly."""
+        return full.apply(*({"op": "claim", "key": new_key()} for _ in range(1000)))[0] == "full"
+
+    wait_until(first_is_refused, "the store is full")
+    user = ("--user", "root") if os.geteuid() == 0 else ()
+    gateway = make_gateway("--store", full.url, *user, store="").start()
+    assert "is full: a request with a new key gets 503" in gateway.err()
+    assert gateway.post(new_key()).status == 503
+    assert "reserve" in hinted(gateway.err()).out
+    plain = make_gateway().start()
+    assert "is full" not in plain.err()
+
+
+def test_bodies_up_to_ten_megabytes_unless_set(make_gateway):
+    gateway = make_gateway().start()
+    body = b"b" * (10 << 20)
+    assert gateway.post(new_key(), body=body).status == 201
+    refusal = gateway.post(new_key(), body=body + b"b")
+    assert refusal.status == 413 and "json" not in refusal.get("Content-Type")
+    larger = make_gateway("--set", "client_max_body_size 50m;").start()
+    assert larger.post(new_key(), body=body + b"b").status == 201
+
+
+def test_a_relative_access_log_is_in_the_current_directory(make_gateway, key):
+    gateway = make_gateway("--access-log", "access.log").start()
+    gateway.post(key)
+    log = os.path.join(gateway.directory, "access.log")
+    wait_until(lambda: os.path.exists(log) and os.path.getsize(log), "the request is logged")
+
+
+@pytest.mark.parametrize("listen, upstream", [
+    ("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "localhost"), ("", "127.0.0.1"), ("", "localhost"),
+    ("127.0.0.1", "0.0.0.0"), ("*", "0.0.0.0")])
+def test_an_upstream_that_is_the_gateway_is_refused(place, listen, upstream):
+    ran = refused(USAGE, "gateway", "--listen", f"{listen}:18080", "--upstream",
+                  f"http://{upstream}:18080", "--state", place / "state")
+    assert "is where the gateway itself listens" in ran.err
+    assert os.listdir(place) == []
+
+
 # ---- who may do what
 
 def test_files_belong_to_the_right_user(make_gateway, key):
@@ -199,7 +254,7 @@ def test_another_user_for_the_workers(make_gateway, key):
 
 def test_a_second_gateway_on_the_state_directory(make_gateway, place, key):
     gateway = make_gateway().start()
-    ran = refused(FAILURE, "gateway", "--listen", "127.0.0.1:1", "--upstream", "http://127.0.0.1:1",
+    ran = refused(FAILURE, "gateway", "--listen", "127.0.0.1:1", "--upstream", "http://127.0.0.1:2",
                   "--state", gateway.state)
     assert f"a gateway runs on the state directory {gateway.state} already (process " \
         f"{gateway.process.pid})" in ran.err
@@ -251,14 +306,37 @@ def test_ctrl_c_reaches_the_whole_group_and_still_drains(make_gateway, key):
 def test_a_second_signal_stops_at_once(make_gateway, key):
     gateway = make_gateway("--set", "idempotency_lease 1s;").start()
     background, _gate = held(gateway, key)
-    gateway.signal(signal.SIGTERM)
-    wait_until(lambda: refuses(gateway.port), "it drains")
-    gateway.signal(signal.SIGTERM)
-    assert gateway.wait() == CUT
+    begun = time.monotonic()
+    assert gateway.stop_at_once() == CUT
+    assert time.monotonic() - begun >= 1, "a signal within a second is the first one's echo"
     assert "second signal: stopping at once" in gateway.err()
     with pytest.raises(AssertionError):  # the connection ended without an answer
         background.result()
     wait_until(lambda: unknown_keys(gateway) == [key], "the outcome is unknown")
+    assert key in hinted(gateway.err()).out, "the command that it tells to type shows the request"
+
+
+def hinted(text):
+    """Runs the command line at the end of a line, as a person would paste it."""
+    line = re.search(r": (\S*idem [a-z].*)$", text, re.M).group(1)
+    done = subprocess.run(["sh", "-c", line], capture_output=True, check=True, cwd="/",
+                          env=environment())
+    return Ran(done)
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGTERM),
+                                     (signal.SIGINT, signal.SIGTERM)])
+def test_a_signal_that_comes_twice_at_once_is_one(make_gateway, key, numbers):
+    """`timeout`, docker and supervisors signal the process and its group."""
+    gateway = make_gateway().start()
+    background, gate = held(gateway, key)
+    gateway.signal(numbers[0])
+    wait_until(lambda: refuses(gateway.port), "it drains")  # so that the two do not become one
+    os.killpg(gateway.process.pid, numbers[1])
+    hold_true_for(lambda: gateway.process.poll() is None, 0.3, "it still drains")
+    gate.release()
+    assert background.result().status == 201 and gateway.wait() == OK
+    assert "second signal" not in gateway.err()
 
 
 def test_the_drain_is_bounded(make_gateway, key):
@@ -268,6 +346,7 @@ def test_the_drain_is_bounded(make_gateway, key):
     assert gateway.wait() == CUT
     assert "after the drain time" in gateway.err()
     wait_until(lambda: unknown_keys(gateway) == [key], "the outcome is unknown")
+    assert key in hinted(gateway.err()).out
 
 
 def test_hangup_reloads(make_gateway, key):
@@ -340,7 +419,7 @@ def test_the_command_killed_leaves_no_nginx(make_gateway, key):
     gateway.signal(signal.SIGKILL)
     gateway.wait()
     # nginx drains; as long as it lives, nobody else may run on the directory.
-    ran = idem("gateway", "--listen", "127.0.0.1:1", "--upstream", "http://127.0.0.1:1", "--state",
+    ran = idem("gateway", "--listen", "127.0.0.1:1", "--upstream", "http://127.0.0.1:2", "--state",
                gateway.state)
     assert ran.status == FAILURE and "a gateway runs on the state directory" in ran.err
     gate.release()

@@ -136,6 +136,9 @@ def test_wrong_listen(address):
     ("a 'b;", "not closed"), ('a "b\\";', "not closed"), ("# a;", "comment"), ("a # b;", "comment"),
     ("a; #", "comment"), ("a\nb;", "line end"), ("a\rb;", "line end"), ("a b;\\", "backslash"),
     ('a "b"c;', "closing quote"), ('a "b""c";', "closing quote"), ("a \\;", "does not end in ;"),
+    ("proxy_pass http://a;", "writes proxy_pass itself; say where the API is with --upstream"),
+    ("a b; 'proxy_pass' x;", "with --upstream"), ("idempotency off;", "with the store that --store"),
+    ("idempotency main;", "idempotency itself"), ("idempotency_store b memory:;", "with --store"),
 ])
 def test_set_cannot_leave_the_location(directive, sentence):
     ran = refused(USAGE, *WORDS, "--print-conf", "--set", directive)
@@ -186,6 +189,13 @@ def test_the_default_state_directory(place):
         assert f'pid "{place}/idem/nginx.pid";' in text
 
 
+def test_a_relative_access_log_is_made_absolute(place):
+    ran = good(*WORDS, "--print-conf", "--module", IDEM, "--access-log", "a b.log", cwd=place)
+    assert f'access_log "{place}/a b.log" idem;' in ran.out
+    ran = good(*WORDS, "--print-conf", "--module", IDEM, "--access-log", "syslog:server=[::1]")
+    assert 'access_log "syslog:server=[::1]" idem;' in ran.out
+
+
 def test_the_access_log_has_what_idem_knows():
     text = conf("--access-log", "/tmp/x.log")
     assert 'access_log "/tmp/x.log" idem;' in text
@@ -214,7 +224,8 @@ def test_what_keeps_it_from_starting(place, words, sentence):
     options.update(dict(zip(words[::2], words[1::2])))
     line = [part for pair in options.items() for part in pair]
     ran = refused(FAILURE, "gateway", *line)
-    last = [text for text in ran.err.splitlines() if not text.startswith("idem gateway: warning")]
+    last = [text for text in ran.err.splitlines()
+            if not re.match("idem gateway: (warning|made a new, empty store)", text)]
     assert sentence.format(state=options["--state"]) in "\n".join(last), ran.err
     assert len(last) <= 2 and "[emerg]" not in ran.err, ran.err
 

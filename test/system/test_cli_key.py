@@ -40,6 +40,8 @@ def test_json():
 
 @pytest.mark.parametrize("words, sentence", [
     (["--template", "a_{x}"], "needs --set x=VALUE"),
+    (["--template", "order"], "every operation would get the same key"),
+    (["--template", "order", "--set", "x=1"], "every operation would get the same key"),
     (["--template", "a_{x}", "--set", "x="], "with a value"),
     (["--template", "a_{x}", "--set", "x"], "name=value"),
     (["--template", "a_{x}", "--set", "x=1", "--set", "y=2"], "has no {y}"),

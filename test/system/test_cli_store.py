@@ -1,6 +1,7 @@
 """The commands that look into a store and settle what is in it."""
 
 import base64
+import datetime
 import json
 import os
 import pwd
@@ -51,10 +52,14 @@ def test_a_file_is_no_store(place):
     assert "is no directory" in refused(FAILURE, "list", "--store", f"lmdb:{place}/file").err
 
 
-@pytest.mark.parametrize("url", ["lmdb", "lmdb:", "nosuch:place", "lmdb:/x?size=1q"])
-def test_bad_urls(url, place):
-    refused(FAILURE, "list", "--store", url)
-    refused(FAILURE, "list", env={"IDEM_STORE": url})
+@pytest.mark.parametrize("words", [["list"], ["show", "abcdef"], ["sweep"], ["store", "check"],
+                                   ["resolve", "abcdef", "--failed", "--why", "w"],
+                                   ["forget", "abcdef", "--why", "w"]])
+@pytest.mark.parametrize("url", ["lmdb", "lmdb:", "nosuch:place", "lmdb:/x?size=1q",
+                                 "lmdb:/" + "x" * 2048])
+def test_bad_urls(url, words, place):
+    refused(USAGE, *words, "--store", url)
+    refused(USAGE, *words, env={"IDEM_STORE": url})
     assert os.listdir(place) == []
 
 
@@ -235,9 +240,9 @@ def test_show_by_the_first_digits(mixed):
     for size in (6, 7, 16, 63, 64):
         assert mixed.good("show", whole[:size], "--json").json()["id"] == whole
     assert mixed.good("show", whole.upper()[:10], "--json").json()["id"] == whole
-    assert "6 to 64" in mixed.refused(FAILURE, "show", whole[:5]).err
-    assert "6 to 64" in mixed.refused(FAILURE, "show", whole + "0").err
-    assert "hex digits" in mixed.refused(FAILURE, "show", "xyzxyz").err
+    assert "6 to 64" in mixed.refused(USAGE, "show", whole[:5]).err
+    assert "6 to 64" in mixed.refused(USAGE, "show", whole + "0").err
+    assert "hex digits" in mixed.refused(USAGE, "show", "xyzxyz").err
     other = "0" * 6 if not whole.startswith("0" * 6) else "1" * 6
     assert "no record whose id starts with" in mixed.refused(ABSENT, "show", other).err
 
@@ -248,7 +253,9 @@ def test_ambiguous_digits(store):
            store.good("list", "--json", "--limit", 100000).json()["records"]]
     twins = [(a, b) for a, b in zip(ids, ids[1:]) if a[:6] == b[:6]]
     assert twins, "6000 ids share six digits with near certainty; use other keys"
-    assert "several ids start with" in store.refused(FAILURE, "show", twins[0][0][:6]).err
+    digits = twins[0][0][:6]
+    assert "several ids start with" in store.refused(USAGE, "show", digits).err
+    assert "several ids start with" in store.refused(USAGE, "forget", digits, "--why", "w").err
     assert store.good("show", twins[0][0], "--json").json()["id"] == twins[0][0]
 
 
@@ -325,6 +332,55 @@ def test_resolve_completed_reads_standard_input_and_never_expires(store):
     assert "expires      never" in store.good("show", "--key", "k").out
 
 
+INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+DAY_S = 86400
+
+
+def seconds_kept(shown):
+    """From the verdict to its end."""
+    def instant(name):
+        return datetime.datetime.fromisoformat(shown[name].replace("Z", "+00:00")).timestamp()
+
+    return instant("expires_at") - instant("updated_at")
+
+
+@pytest.mark.parametrize("verdict", [["--failed"], ["--completed"],
+                                     ["--completed", "--status", "200"]])
+def test_a_verdict_never_ends_the_protection_early(store, verdict):
+    store.unknown("long", unknown_ttl_ms=30 * DAY_S * 1000)
+    store.unknown("short", unknown_ttl_ms=3600 * 1000)
+    before = store.show("long")["expires_at"]
+    dry = store.good("resolve", "--key", "long", *verdict, "--dry-run").out
+    ran = store.good("resolve", "--key", "long", *verdict, "--why", "w")
+    after = store.show("long")["expires_at"]
+    assert after >= before
+    told = re.search(rf"^resolved: .*; kept until ({INSTANT}),.*--ttl", ran.out, re.M).group(1)
+    assert told[:-1] == after[:len(told) - 1], "it tells until when"
+    assert re.search(rf"^would resolve: .*; kept until {INSTANT},", dry, re.M)
+    ran = store.good("resolve", "--key", "short", *verdict, "--why", "w", "--json").json()
+    assert ran["records"][0]["kept_until"] == store.show("short")["expires_at"]
+    assert DAY_S <= seconds_kept(store.show("short")) < DAY_S + 60
+
+
+def test_a_verdict_on_many_keeps_each_as_long_as_it_was(store):
+    store.unknown("long", unknown_ttl_ms=30 * DAY_S * 1000)
+    store.unknown("short", unknown_ttl_ms=3600 * 1000)
+    before = store.show("long")["expires_at"]
+    store.good("resolve", "--state", "unknown", "--completed", "--why", "w")
+    assert store.show("long")["expires_at"] >= before
+    assert seconds_kept(store.show("short")) < DAY_S + 60
+
+
+def test_what_is_kept_for_ever_stays_so_and_ttl_counts(store):
+    store.unknown("k")
+    store.good("resolve", "--key", "k", "--completed", "--why", "w", "--ttl", "never")
+    assert "kept for ever" in store.good("resolve", "--key", "k", "--completed", "--why", "w",
+                                         "--force").out
+    assert store.show("k")["expires_at"] is None
+    store.good("resolve", "--key", "k", "--completed", "--why", "w", "--force", "--ttl", "1h")
+    assert abs(seconds_kept(store.show("k")) - 3600) < 1
+
+
 def test_resolve_completed_without_an_answer_is_a_tombstone(store):
     store.unknown("k")
     assert "told that it was executed" in store.good("resolve", "--key", "k", "--completed",
@@ -399,6 +455,7 @@ def test_bulk_resolve(store):
     assert text.out == "0 resolved, 0 refused, 0 changed, 0 gone\n"
     text = store.good("resolve", "--state", "unknown", "--completed", "--why", "w").out
     assert text.endswith("5 resolved, 0 refused, 0 changed, 0 gone\n")
+    assert len(re.findall(rf"^resolved .*  until {INSTANT}$", text, re.M)) == 5
     ran = store.idem("resolve", "--state", "processing", "--failed", "--why", "w")
     assert ran.status == REFUSED and ran.out.endswith("0 resolved, 1 refused, 0 changed, 0 gone\n")
 

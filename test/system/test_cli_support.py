@@ -197,13 +197,22 @@ class Gateway:
         self.signal(signal.SIGTERM)
         return self.wait()
 
+    def stop_at_once(self):
+        """Signals until it ends: one that comes soon after the first counts as the same."""
+        def ended():
+            if self.process.poll() is None:
+                self.signal(signal.SIGTERM)
+            return self.process.poll() is not None
+
+        wait_until(ended, "the end of the gateway")
+        return self.process.returncode
+
     def tear_down(self):
         """Whatever the test did, nothing of it is left."""
         if self.process is None:
             return
         if self.process.poll() is None:
-            self.signal(signal.SIGTERM)
-            self.signal(signal.SIGTERM)
+            self.stop_at_once()
         self.process.wait(2 * PATIENCE_S)
         for group in self.groups:
             try:

@@ -1,9 +1,12 @@
 """The command as a whole: help, usage errors, exit statuses."""
 
+import os
+import re
 import subprocess
 
 import pytest
 
+from nginx import REPOSITORY
 from test_cli_support import COMMANDS, IDEM, USAGE, environment, good, idem, refused
 
 
@@ -73,6 +76,19 @@ def test_commands_that_do_not_exist_are_not_pretended(command):
     (["list", "--state", "unknown,"], '"" is no state'),
     (["list", "--state", ",unknown"], '"" is no state'),
     (["list", "--kind", "selftest"], "is no kind"),
+    # An id that cannot be one is the caller's mistake, whatever the store has.
+    (["show", "abcde"], "give 6 to 64 hex digits"), (["show", "a" * 65], "give 6 to 64"),
+    (["show", "xyzxyz"], "other characters than hex digits"),
+    (["show", "z" * 64], "other characters than hex digits"),
+    (["show", "--key", "k" * 1025], "the key is over 1024 bytes"),
+    (["show", "--key", "k", "--kind", "nosuch"], "is no kind"),
+    (["resolve", "abcde", "--failed", "--why", "w"], "give 6 to 64 hex digits"),
+    (["resolve", "--key", "k", "--scope", "s" * 1025, "--failed", "--why", "w"], "scope is over"),
+    (["forget", "xyzxyz", "--why", "w"], "other characters than hex digits"),
+    # In `idem gateway` --state is a directory.
+    (["list", "--state", "/var/lib/idem"], "named by --store lmdb:/var/lib/idem/store"),
+    (["list", "--state", "lmdb:/srv/idem"], "named by --store lmdb:/srv/idem"),
+    (["forget", "--state", "./state", "--why", "w"], "named by --store lmdb:./state/store"),
     # What an unset variable of a shell would give must not mean "all" or "the default".
     (["forget", "--state", "", "--why", "w"], "--state is given an empty value"),
     (["forget", "abcdef", "--store", "", "--why", "w"], "--store is given an empty value"),
@@ -94,6 +110,14 @@ def test_commands_that_do_not_exist_are_not_pretended(command):
     (["resolve", "abcdef", "--completed", "--why", "w", "--body", "f"], "need --status"),
     (["resolve", "abcdef", "--completed", "--why", "w", "--status", "199"], "200 to 599"),
     (["resolve", "abcdef", "--completed", "--why", "w", "--status", "600"], "200 to 599"),
+    (["resolve", "abcdef", "--completed", "--why", "w", "--status", "204", "--body", "f"],
+     "status 204 has no body"),
+    (["resolve", "abcdef", "--completed", "--why", "w", "--status", "205", "--body", "-"],
+     "status 205 has no body"),
+    (["resolve", "abcdef", "--completed", "--why", "w", "--status", "304", "--body", "f"],
+     "status 304 has no body"),
+    (["resolve", "abcdef", "--completed", "--why", "w", "--status", "100", "--body", "f"],
+     "200 to 599"),
     (["resolve", "abcdef", "--completed", "--why", "w", "--ttl", "0s"], "--ttl takes"),
     (["resolve", "abcdef", "--completed", "--why", "w", "--ttl", "5"], "is not a length of time"),
     (["resolve", "abcdef", "--completed", "--why", "w", "--ttl", "200000d"], "over 100 years"),
@@ -114,13 +138,32 @@ def test_usage_errors_say_what_to_do(words, sentence):
 @pytest.mark.parametrize("line, sentence", [
     ("no colon", "is not of the form"), (": empty", "is not of the form"),
     ("Bad Name: v", "is not of the form"), ("A: b\nC: d", "control character"),
-    ("Content-Length: 3", "made by the gateway"), ("connection: close", "made by the gateway"),
-    ("TRANSFER-ENCODING: chunked", "made by the gateway"),
+    ("Content-Length: 3", "no part of what"), ("connection: close", "no part of what"),
+    ("TRANSFER-ENCODING: chunked", "no part of what"), ("Set-Cookie: a=b", "no part of what"),
+    ("X-Accel-Redirect: /secret", "no part of what"), ("date: x", "no part of what"),
+    ("Idempotent-Replayed: true", "no part of what"),
 ])
 def test_headers_of_a_resolution_are_checked(line, sentence):
     ran = refused(USAGE, "resolve", "abcdef", "--completed", "--status", "200", "--why", "w",
                   "--header", line, env={"IDEM_STORE": "lmdb:/nonexistent"})
     assert sentence in ran.err
+
+
+def never_kept():
+    with open(os.path.join(REPOSITORY, "nginx", "ngx_http_idempotency_conf.c"),
+              encoding="utf-8") as file:
+        text = file.read()
+    names = text.split("ngx_http_idempotency_never_kept[] = {")[1].split("};")[0]
+    return re.findall(r'ngx_string\("([^"]+)"\)', names)
+
+
+def test_what_the_module_never_keeps_is_refused_in_a_resolution():
+    names = never_kept()
+    assert "Set-Cookie" in names and len(names) > 10
+    for name in names:
+        ran = refused(USAGE, "resolve", "abcdef", "--completed", "--status", "200", "--why", "w",
+                      "--header", f"{name}: x", env={"IDEM_STORE": "lmdb:/nonexistent"})
+        assert f"{name} is no part of what a gateway keeps" in ran.err
 
 
 def test_output_that_cannot_be_written_is_a_failure():

@@ -239,6 +239,12 @@ UNSAFE = {
     "proxy_cache with POST":
         (PROXY + "proxy_cache zone; proxy_cache_methods POST;", r"proxy_cache"),
     "post_action": (PROXY + "post_action /after;", r"post_action"),
+    "proxy_set_header of the key":
+        (PROXY + 'proxy_set_header idempotency-key "";', r"proxy_set_header idempotency-key"),
+    "proxy_set_header of the attempt":
+        (PROXY + "proxy_set_header Idempotency-Attempt 9;", r"Idempotency-Attempt"),
+    "proxy_pass_request_headers off":
+        (PROXY + "proxy_pass_request_headers off;", r"proxy_pass_request_headers off"),
     "fastcgi_next_upstream non_idempotent":
         ("fastcgi_pass 127.0.0.1:9; fastcgi_next_upstream error non_idempotent;",
          r"non_idempotent"),

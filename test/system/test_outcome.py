@@ -88,6 +88,20 @@ def test_another_word_is_as_good_as_none_and_not_passed_on(scene, key, word):
     assert again.replayed and not first.all("Idempotency-Outcome")
 
 
+def test_two_words_contradict_each_other(scene, key):
+    scene.upstream.answer(status=201, headers=[("Idempotency-Outcome", "final"),
+                                               ("Idempotency-Outcome", "failed")])
+    scene.post(key)
+    assert_problem(scene.post(key), "outcome-unknown")
+    assert scene.upstream.count(key) == 1 and "more than once" in scene.nginx.log()
+
+
+def test_the_word_is_hidden_from_unguarded_requests_of_a_guarded_route(scene):
+    scene.upstream.answer(headers=[("Idempotency-Outcome", "final")])
+    assert scene.post().get("Idempotency-Outcome") is None
+    assert scene.send("GET", "/pay").get("Idempotency-Outcome") is None
+
+
 def test_unguarded_route_passes_the_header_through(make_scene):
     scene = make_scene(extra="location /open { {proxy} }")
     scene.upstream.answer(headers=[("Idempotency-Outcome", "final")])
