@@ -39,7 +39,9 @@ int idem_command_key(int argc, char **argv);
 
 /* Sentences for people go to the error stream, after the name of the command that speaks. */
 void idem_say_as(const char *command);
+const char *idem_say_speaker(void);
 void idem_say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void idem_say_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void idem_say_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Tells that output was lost, as on a full disk: IDEM_EXIT_FAILURE then, else `status`. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "gateway.h"
+#include "hint.h"
 
 #define DRAIN_US_DEFAULT     (30 * IDEM_SECOND_US)
 #define DRAIN_US_MAX         (3600 * IDEM_SECOND_US)
@@ -160,14 +161,22 @@ static void output_share(const struct idem_gateway *gateway)
     }
 }
 
-static int gateway_start(struct idem_gateway *gateway)
+static int gateway_start(struct idem_gateway *gateway, const struct idem_usage *usage)
 {
     struct idem_message message;
     int lock = -1;
     int status = IDEM_EXIT_FAILURE;
-    int outcome = idem_upstream_probe(&gateway->upstream, &message);
+    int outcome;
 
+    if (idem_upstream_is_listen(&gateway->upstream, &gateway->listen)) {
+        return idem_args_wrong(usage,
+                               "--upstream %.200s is where the gateway itself listens; name the "
+                               "address of the API, and another one for --listen",
+                               gateway->upstream_text);
+    }
     output_share(gateway);
+    idem_hint_store(gateway->store_url);
+    outcome = idem_upstream_probe(&gateway->upstream, &message);
     /* A gateway may well start before its API; a name that nobody knows is a mistake. */
     if (outcome == IDEM_UPSTREAM_SILENT) {
         idem_say_warning("nothing answers at %s yet (%s); until it does, requests get 502 and "
@@ -272,5 +281,5 @@ int idem_command_gateway(int argc, char **argv)
     if (outcome != IDEM_EXIT_OK) {
         return outcome;
     }
-    return gateway.print_conf ? conf_print(&gateway) : gateway_start(&gateway);
+    return gateway.print_conf ? conf_print(&gateway) : gateway_start(&gateway, &usage);
 }

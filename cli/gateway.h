@@ -51,7 +51,8 @@ struct idem_directive {
 struct idem_gateway {
     /* what the options said */
     const char *listen_text, *upstream_text, *store, *state_option, *user, *module_option,
-        *nginx_option, *access_log, *log_level;
+        *nginx_option, *log_level;
+    const char *access_log; /* once planned: absolute, "-" or syslog: */
     struct idem_text_list set;
     bool required, print_conf;
     int64_t workers, drain_us, keepalive_us;
@@ -67,6 +68,7 @@ struct idem_gateway {
     bool store_own;                 /* it is the one in the state directory */
     char module[PATH_MAX];
     char nginx[PATH_MAX];
+    char access_log_path[PATH_MAX];
     char authorities[PATH_MAX]; /* certificates to check the upstream's with, or empty */
     bool as_root;
     char worker_user[64], worker_group[64]; /* as_root */
@@ -94,6 +96,10 @@ IDEM_MUST_CHECK int idem_upstream_parse(const char *text, struct idem_upstream *
 /* Looks its name up and tries to connect. IDEM_ERR_UNAVAILABLE when the name is unknown. */
 IDEM_MUST_CHECK int idem_upstream_probe(const struct idem_upstream *upstream,
                                         struct idem_message *message);
+
+/* True when requests to the upstream would come in at the gateway itself, and so on for ever. */
+bool idem_upstream_is_listen(const struct idem_upstream *upstream,
+                             const struct idem_listen *listen);
 
 /* "HOST:PORT" or "unix:PATH" as nginx takes it; "[v6]:port" where needed. */
 void idem_upstream_format(const struct idem_upstream *upstream, char *ret_text, size_t size);
@@ -136,6 +142,7 @@ IDEM_MUST_CHECK int idem_gateway_state(const struct idem_gateway *gateway, int *
 /*
  * Makes the store's directory, gives it to the worker's user where that is safe, and opens the
  * store for a moment as that user, in a process of its own: what it says there is the truth.
+ * Tells when it made a store anew, and when the store refuses new keys already.
  */
 IDEM_MUST_CHECK int idem_gateway_store(const struct idem_gateway *gateway,
                                        struct idem_message *message);

@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -202,6 +203,78 @@ void idem_upstream_format(const struct idem_upstream *upstream, char *ret_text, 
         snprintf(ret_text, size, "%s%s%s:%s", v6 ? "[" : "", upstream->host, v6 ? "]" : "",
                  upstream->port);
     }
+}
+
+/* Any process may bind an address of this machine, with a port of the system's choice. */
+static bool is_of_this_machine(const struct sockaddr *address, socklen_t size)
+{
+    struct sockaddr_storage local = {0};
+    int probe = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool good;
+
+    memcpy(&local, address, size);
+    if (address->sa_family == AF_INET6) {
+        ((struct sockaddr_in6 *)&local)->sin6_port = 0;
+    } else {
+        ((struct sockaddr_in *)&local)->sin_port = 0;
+    }
+    good = probe >= 0 && bind(probe, (const struct sockaddr *)&local, size) == 0;
+    if (probe >= 0) {
+        close(probe);
+    }
+    return good;
+}
+
+/* The bytes of an IP address, without its port. */
+static const void *address_bytes(const struct sockaddr *address, size_t *ret_size)
+{
+    if (address->sa_family == AF_INET6) {
+        *ret_size = sizeof(struct in6_addr);
+        return &((const struct sockaddr_in6 *)address)->sin6_addr;
+    }
+    *ret_size = sizeof(struct in_addr);
+    return &((const struct sockaddr_in *)address)->sin_addr;
+}
+
+static bool is_any(const struct sockaddr *address)
+{
+    static const uint8_t zeroes[sizeof(struct in6_addr)] = {0};
+    size_t size;
+    const void *bytes = address_bytes(address, &size);
+
+    return memcmp(bytes, zeroes, size) == 0;
+}
+
+static bool addresses_meet(const struct sockaddr *to, socklen_t to_size, const struct sockaddr *at)
+{
+    size_t size;
+
+    if (to->sa_family != at->sa_family) {
+        return false;
+    }
+    /* Connecting to "any" address means this machine. */
+    if (is_any(at) || is_any(to)) {
+        return is_of_this_machine(to, to_size);
+    }
+    return memcmp(address_bytes(to, &size), address_bytes(at, &size), size) == 0;
+}
+
+bool idem_upstream_is_listen(const struct idem_upstream *upstream, const struct idem_listen *listen)
+{
+    const struct sockaddr *at = (const struct sockaddr *)&listen->address;
+    struct addrinfo *found;
+    struct idem_message unused;
+    bool same = false;
+
+    if (upstream->local || strtoul(upstream->port, NULL, 10) != strtoul(listen->port, NULL, 10) ||
+        host_lookup(upstream->host, upstream->port, false, &found, &unused) != IDEM_OK) {
+        return false;
+    }
+    for (const struct addrinfo *one = found; one != NULL && !same; one = one->ai_next) {
+        same = addresses_meet(one->ai_addr, one->ai_addrlen, at);
+    }
+    freeaddrinfo(found);
+    return same;
 }
 
 /* --- trying -------------------------------------------------------------------------------- */

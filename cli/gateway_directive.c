@@ -48,6 +48,22 @@ static void word_end(struct reading *reading)
     reading->place = PLACE_BETWEEN;
 }
 
+/* The directives that make it a gateway: a second one of them would be another gateway. */
+static const char *own_tell(const char *name)
+{
+    if (strcmp(name, "proxy_pass") == 0) {
+        return "`idem gateway` writes proxy_pass itself; say where the API is with --upstream URL";
+    }
+    if (strcmp(name, "idempotency") == 0) {
+        return "`idem gateway` writes idempotency itself: every request is guarded, with the store "
+               "that --store URL names";
+    }
+    if (strcmp(name, "idempotency_store") == 0) {
+        return "`idem gateway` writes idempotency_store itself; name the store with --store URL";
+    }
+    return NULL;
+}
+
 static void directive_end(struct reading *reading, struct idem_gateway *gateway)
 {
     if (reading->words == 0) {
@@ -55,6 +71,7 @@ static void directive_end(struct reading *reading, struct idem_gateway *gateway)
     } else if (gateway->directive_count == IDEM_DIRECTIVES_MAX) {
         reading->wrong = "that is too many directives";
     } else {
+        reading->wrong = own_tell(reading->now.name);
         gateway->directives[gateway->directive_count++] = reading->now;
     }
     reading->now = (struct idem_directive){0};

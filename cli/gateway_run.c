@@ -6,7 +6,7 @@
  *      or nginx would take it as "stop at once" and cut requests off
  *   3. ready, once a worker answers on the socket in the state directory
  *   4. TERM, INT, QUIT: QUIT to nginx, which finishes its requests; the drain time over, or a
- *      second signal: TERM; still there: KILL
+ *      second signal that is no echo of the first: TERM; still there: KILL
  *   5. when `idem` is killed, the kernel sends QUIT to nginx's master; its workers are bounded by
  *      worker_shutdown_timeout
  */
@@ -22,12 +22,17 @@
 #include <unistd.h>
 
 #include "gateway.h"
+#include "hint.h"
 
 #define START_US_MAX    (30 * IDEM_SECOND_US)
 #define START_POLL_US   (IDEM_SECOND_US / 50)
 #define STOP_US_MAX     (5 * IDEM_SECOND_US)
 #define ANSWER_MS_MAX   1000
 #define OUTPUT_SIZE_MAX 65536
+
+/* Wrappers signal the process and its group, or relay what the terminal sent to all: a second
+ * signal this soon after the first is the same one. */
+#define SAME_US_MAX IDEM_SECOND_US
 
 enum phase {
     PHASE_STARTING,
@@ -44,6 +49,7 @@ struct watch {
     int master_status;
     enum phase phase;
     int64_t deadline_us; /* when the phase has lasted too long */
+    int64_t told_us;     /* when a signal first told it to end; 0: none has */
     bool failed;         /* nginx ended by itself, or never became ready */
     bool cut;            /* requests may have been cut off */
 };
@@ -248,6 +254,8 @@ static void phase_enter(struct watch *watch, enum phase phase)
 
 static void phase_expired(struct watch *watch)
 {
+    char hint[IDEM_HINT_SIZE];
+
     switch (watch->phase) {
     case PHASE_STARTING:
         idem_say_error("nginx started, but no worker answered within %d seconds",
@@ -258,7 +266,8 @@ static void phase_expired(struct watch *watch)
     case PHASE_DRAINING:
         idem_say_error(
             "some requests are not answered after the drain time; stopping all the same. "
-            "Their outcome is unknown: idem list --state unknown");
+            "Their outcome is unknown: %s",
+            idem_hint_make("list --state unknown", hint));
         watch->cut = true;
         phase_enter(watch, PHASE_STOPPING);
         break;
@@ -269,20 +278,33 @@ static void phase_expired(struct watch *watch)
     }
 }
 
+static void end_take(struct watch *watch)
+{
+    int64_t now_us = clock_us();
+    bool first = watch->told_us == 0;
+    char hint[IDEM_HINT_SIZE];
+
+    if (first) {
+        watch->told_us = now_us;
+    }
+    if (watch->phase <= PHASE_RUNNING) {
+        phase_enter(watch, PHASE_DRAINING);
+    } else if (watch->phase == PHASE_DRAINING && !first && now_us - watch->told_us >= SAME_US_MAX) {
+        idem_say_error("second signal: stopping at once. Requests that are under way have an "
+                       "unknown outcome: %s",
+                       idem_hint_make("list --state unknown", hint));
+        watch->cut = true;
+        phase_enter(watch, PHASE_STOPPING);
+    }
+}
+
 static void signal_take(struct watch *watch, int number)
 {
     switch (number) {
     case SIGTERM:
     case SIGINT:
     case SIGQUIT:
-        if (watch->phase <= PHASE_RUNNING) {
-            phase_enter(watch, PHASE_DRAINING);
-        } else if (watch->phase == PHASE_DRAINING) {
-            idem_say_error("second signal: stopping at once. Requests that are under way have an "
-                           "unknown outcome: idem list --state unknown");
-            watch->cut = true;
-            phase_enter(watch, PHASE_STOPPING);
-        }
+        end_take(watch);
         break;
     case SIGHUP:
     case SIGUSR1:

@@ -12,8 +12,12 @@
 
 #include <idem/store.h>
 
+#include "crash.h"
 #include "gateway.h"
+#include "hint.h"
 #include "place.h"
+
+#define TRIED_FULL 2 /* exit status of the process that tries the store: it refuses new keys */
 
 /* --- planning ------------------------------------------------------------------------------ */
 
@@ -138,6 +142,22 @@ static int store_plan(struct idem_gateway *gateway, struct idem_message *message
     return error;
 }
 
+/* A relative file is in the current directory, where the person who named it is. */
+static int access_log_plan(struct idem_gateway *gateway, struct idem_message *message)
+{
+    const char *log = gateway->access_log;
+    int error;
+
+    if (log == NULL || strcmp(log, "-") == 0 || strncmp(log, "syslog:", 7) == 0) {
+        return IDEM_OK;
+    }
+    error = path_absolute(log, gateway->access_log_path, message);
+    if (error == IDEM_OK) {
+        gateway->access_log = gateway->access_log_path;
+    }
+    return error;
+}
+
 int idem_gateway_plan(struct idem_gateway *gateway, struct idem_message *message)
 {
     char state[PATH_MAX];
@@ -150,12 +170,24 @@ int idem_gateway_plan(struct idem_gateway *gateway, struct idem_message *message
         error = error != IDEM_OK ? error : path_absolute(state, gateway->state, message);
     }
     if (error == IDEM_OK) {
+        error = access_log_plan(gateway, message);
+    }
+    if (error == IDEM_OK) {
         error = user_plan(gateway, message);
     }
     return error != IDEM_OK ? error : store_plan(gateway, message);
 }
 
 /* --- directories --------------------------------------------------------------------------- */
+
+static int write_refused(const char *path, struct idem_message *message)
+{
+    bool room = errno == ENOSPC || errno == EDQUOT;
+
+    idem_message_set(message, "cannot write %s: %s; %schoose another directory with --state DIR",
+                     path, strerror(errno), room ? "make room on that device, or " : "");
+    return IDEM_ERR_IO;
+}
 
 /* Makes the directory and those above it. The last one gets `mode`, the others 0755. */
 static int directory_make(const char *path, mode_t mode, struct idem_message *message)
@@ -228,10 +260,10 @@ int idem_gateway_state(const struct idem_gateway *gateway, int *ret_lock,
         return error;
     }
     if (ftruncate(lock, 0) != 0 || dprintf(lock, "%ld\n", (long)getpid()) < 0) {
-        idem_message_set(message, "cannot write in the state directory %s: %s", gateway->state,
-                         strerror(errno));
+        snprintf(path, sizeof path, "%s/%s", gateway->state, IDEM_GATEWAY_LOCK);
+        error = write_refused(path, message);
         close(lock);
-        return IDEM_ERR_IO;
+        return error;
     }
     snprintf(path, sizeof path, "%s/tmp", gateway->state);
     error = directory_make(path, gateway->as_root ? 0711 : 0700, message);
@@ -263,18 +295,18 @@ int idem_gateway_write_conf(const struct idem_gateway *gateway, struct idem_mess
     file = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     out = file >= 0 ? fdopen(file, "w") : NULL;
     if (out == NULL) {
-        idem_message_set(message, "cannot write %s: %s", fresh, strerror(errno));
+        int error = write_refused(fresh, message);
+
         if (file >= 0) {
             close(file);
         }
-        return IDEM_ERR_IO;
+        return error;
     }
     idem_gateway_conf(gateway, out);
     good = !ferror(out);
     good = fclose(out) == 0 && good;
     if (!good || rename(fresh, path) != 0) {
-        idem_message_set(message, "cannot write %s: %s", path, strerror(errno));
-        return IDEM_ERR_IO;
+        return write_refused(path, message);
     }
     return IDEM_OK;
 }
@@ -355,12 +387,28 @@ static void reach_tell(const struct idem_gateway *gateway, struct idem_message *
                      user, gateway->store_directory, strerror(reason), advice);
 }
 
+/* True when the store refuses new keys already: then the sentence is its own word on that. */
+static bool store_is_full(struct idem_store *store, struct idem_message *message)
+{
+    static struct idem_store_fact facts[IDEM_STORE_FACTS_MAX];
+    size_t count = idem_store_describe(store, facts, IDEM_STORE_FACTS_MAX);
+
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(facts[i].name, "claims") == 0 && strncmp(facts[i].value, "refused", 7) == 0) {
+            idem_message_set(message, "%s", facts[i].value);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* In the child: becomes the worker's user, opens the store, says what came of it, ends. */
 static void store_try(const struct idem_gateway *gateway, int report)
 {
     struct idem_message message = {{0}};
     struct idem_store *store = NULL;
     int error = IDEM_ERR_UNAVAILABLE;
+    bool full = false;
     ssize_t written;
 
     if (gateway->as_root &&
@@ -371,18 +419,32 @@ static void store_try(const struct idem_gateway *gateway, int report)
                access(gateway->store_directory, R_OK | W_OK | X_OK) != 0) {
         reach_tell(gateway, &message);
     } else {
+        idem_crash_guard(report, IDEM_CRASH_SENTENCE, gateway->store_directory);
         error = idem_store_open(gateway->store_url, NULL, &store, &message);
+        full = error == IDEM_OK && store_is_full(store, &message);
         idem_store_close(store);
+        idem_crash_lift();
     }
     if (error != IDEM_OK && message.text[0] == '\0') {
         idem_message_set(&message, "%s", idem_error_text(error));
     }
-    written = write(report, message.text, error != IDEM_OK ? strlen(message.text) : 0);
+    written = write(report, message.text, error != IDEM_OK || full ? strlen(message.text) : 0);
     (void)written; /* nobody is left to tell; the exit status says it too */
-    _exit(error == IDEM_OK ? 0 : 1);
+    _exit(error != IDEM_OK ? 1 : full ? TRIED_FULL : 0);
 }
 
-static int store_try_wait(pid_t child, int report, struct idem_message *message)
+/* It starts all the same: what is recorded is replayed, and verdicts still get in. */
+static void full_tell(const char *why)
+{
+    char hint[IDEM_HINT_SIZE];
+
+    idem_say_warning("the store is full: a request with a new key gets 503 until there is room "
+                     "(new keys are %s). What it holds: %s",
+                     why, idem_hint_make("store check", hint));
+}
+
+static int store_try_wait(const struct idem_gateway *gateway, pid_t child, int report,
+                          struct idem_message *message)
 {
     size_t size = 0;
     ssize_t got;
@@ -398,24 +460,27 @@ static int store_try_wait(pid_t child, int report, struct idem_message *message)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         return IDEM_OK;
     }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == TRIED_FULL) {
+        full_tell(message->text);
+        return IDEM_OK;
+    }
     if (size == 0) {
-        idem_message_set(message, "trying the store ended without a word");
+        idem_message_set(message,
+                         "trying the store %s ended without a word%s%s. If its files are "
+                         "damaged: " IDEM_CRASH_ADVICE,
+                         gateway->store_url, WIFSIGNALED(status) ? ": " : "",
+                         WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");
     }
     return IDEM_ERR_UNAVAILABLE;
 }
 
-int idem_gateway_store(const struct idem_gateway *gateway, struct idem_message *message)
+/* In a process of its own: LMDB must not be opened before nginx forks, nor by another user. */
+static int store_try_apart(const struct idem_gateway *gateway, struct idem_message *message)
 {
     int report[2];
     pid_t child;
     int error = IDEM_OK;
 
-    if (gateway->store_directory[0] != '\0') {
-        error = directory_prepare(gateway, message);
-    }
-    if (error != IDEM_OK) {
-        return error;
-    }
     if (pipe2(report, O_CLOEXEC) != 0) {
         idem_message_set(message, "no pipe: %s", strerror(errno));
         return IDEM_ERR_IO;
@@ -431,8 +496,33 @@ int idem_gateway_store(const struct idem_gateway *gateway, struct idem_message *
         idem_message_set(message, "no process: %s", strerror(errno));
         error = IDEM_ERR_IO;
     } else {
-        error = store_try_wait(child, report[0], message);
+        error = store_try_wait(gateway, child, report[0], message);
     }
     close(report[0]);
+    return error;
+}
+
+/* True when there is an embedded store already. */
+static bool store_exists(const struct idem_gateway *gateway)
+{
+    char file[PATH_MAX + 64];
+
+    snprintf(file, sizeof file, "%s/data.mdb", gateway->store_directory);
+    return access(file, F_OK) == 0;
+}
+
+int idem_gateway_store(const struct idem_gateway *gateway, struct idem_message *message)
+{
+    bool embedded = gateway->store_directory[0] != '\0';
+    bool existed = embedded && store_exists(gateway);
+    int error = embedded ? directory_prepare(gateway, message) : IDEM_OK;
+
+    if (error == IDEM_OK) {
+        error = store_try_apart(gateway, message);
+    }
+    if (error == IDEM_OK && embedded && !existed) {
+        idem_say_note("made a new, empty store in %s: no earlier key is protected",
+                      gateway->store_directory);
+    }
     return error;
 }

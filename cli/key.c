@@ -257,6 +257,10 @@ static int semantic_make(const struct idem_usage *usage, const struct key_option
     int outcome;
     int status = template_parse(usage, options->template, &template);
 
+    if (status == IDEM_EXIT_OK && template.count == 1) {
+        status = idem_args_wrong(usage, "--template has no {name} in it: every operation would get "
+                                        "the same key");
+    }
     if (status == IDEM_EXIT_OK) {
         status = set_check(usage, &template, &options->set);
     }

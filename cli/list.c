@@ -35,7 +35,7 @@ static const char about[] =
 static const char examples[] =
     "  idem list --state unknown                 what a person must look at\n"
     "  idem list --scope tenant-7 --since 2h     what one tenant did lately\n"
-    "  idem list --state unknown --json | jq -r '.records[].id'\n"
+    "  idem list --state unknown --json          the same for a program\n"
     "  idem list --audit --since 30d\n";
 
 /* --- records ------------------------------------------------------------------------------- */
@@ -248,20 +248,17 @@ static int list_run(struct listing *listing, const struct idem_scan *scan)
     char url[IDEM_URL_SIZE_MAX];
     struct idem_message message;
     struct idem_store *store = NULL;
-    int error = idem_place_store(listing->store, url, &message);
+    int error = idem_place_open(listing->store, false, url, &store, &message);
 
-    if (error == IDEM_OK) {
-        error = idem_place_open(url, false, &store, &message);
-    }
     if (error == IDEM_OK) {
         idem_message_set(&message, "%s", idem_error_text(IDEM_ERR_NOMEM));
         error = listing->audit ? audit_list(listing, store, &message)
                                : records_list(listing, scan, store, &message);
     }
-    idem_store_close(store);
+    idem_place_close(store);
     if (error != IDEM_OK) {
         idem_say_error("%s", message.text);
-        return IDEM_EXIT_FAILURE;
+        return idem_place_exit(error);
     }
     return idem_say_end(IDEM_EXIT_OK);
 }

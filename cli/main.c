@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "args.h"
+#include "hint.h"
 
 static const struct idem_command commands[] = {
     {"gateway", "make an HTTP API safe to retry: run nginx with the module in front of it",
@@ -95,6 +96,7 @@ int main(int argc, char **argv)
 {
     /* A reader that went away (`| head`) is an error of write, told by idem_say_end. */
     signal(SIGPIPE, SIG_IGN);
+    idem_hint_program(argv[0]);
     if (argc < 2) {
         help_print(stderr);
         return IDEM_EXIT_USAGE;

@@ -8,6 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli.h"
+#include "crash.h"
+#include "hint.h"
+
 #define ROOT_STATE "/var/lib/idem"
 #define LMDB_FILE  "data.mdb" /* the file that makes a directory an LMDB environment */
 
@@ -194,20 +198,53 @@ static int store_open_as(const char *url, uid_t owner, gid_t group, struct idem_
     return error;
 }
 
-int idem_place_open(const char *url, bool create, struct idem_store **ret_store,
-                    struct idem_message *message)
+/* A URL that cannot be right is the caller's mistake; everything later is the system's. */
+static int url_settle(const char *option, char ret_url[IDEM_URL_SIZE_MAX], char **ret_directory,
+                      struct idem_message *message)
+{
+    int error = idem_place_store(option, ret_url, message);
+
+    if (error == IDEM_OK) {
+        error = idem_store_url_check(ret_url, ret_directory, message);
+    }
+    return error == IDEM_ERR_INVALID || error == IDEM_ERR_UNSUPPORTED ? IDEM_PLACE_WRONG : error;
+}
+
+int idem_place_open(const char *option, bool create, char ret_url[IDEM_URL_SIZE_MAX],
+                    struct idem_store **ret_store, struct idem_message *message)
 {
     char *directory = NULL;
     uid_t owner = geteuid();
     gid_t group = getegid();
-    int error = idem_store_url_check(url, &directory, message);
+    int error = url_settle(option, ret_url, &directory, message);
 
     if (error != IDEM_OK) {
         return error;
     }
-    if (directory != NULL && !create) {
-        error = directory_check(directory, &owner, &group, message);
+    /* What is found without an option is found so by the command of a hint too. */
+    idem_hint_store(option != NULL ? ret_url : NULL);
+    if (directory != NULL) {
+        error = create ? IDEM_OK : directory_check(directory, &owner, &group, message);
+        idem_crash_guard(STDERR_FILENO, "%s: " IDEM_CRASH_SENTENCE "\n", idem_say_speaker(),
+                         directory);
     }
     free(directory); /* malloc'd, says idem_store_url_check */
-    return error != IDEM_OK ? error : store_open_as(url, owner, group, ret_store, message);
+    if (error == IDEM_OK) {
+        error = store_open_as(ret_url, owner, group, ret_store, message);
+    }
+    if (error != IDEM_OK) {
+        idem_crash_lift();
+    }
+    return error;
+}
+
+void idem_place_close(struct idem_store *store)
+{
+    idem_store_close(store);
+    idem_crash_lift();
+}
+
+int idem_place_exit(int outcome)
+{
+    return outcome == IDEM_PLACE_WRONG ? IDEM_EXIT_USAGE : IDEM_EXIT_FAILURE;
 }

@@ -25,14 +25,26 @@ bool idem_place_escape(const char *path, char *ret_text, size_t size);
 IDEM_MUST_CHECK int idem_place_store(const char *option, char ret_url[IDEM_URL_SIZE_MAX],
                                      struct idem_message *message);
 
+/* Outcome of idem_place_open besides IDEM_OK: the URL names no store that there could be. */
+#define IDEM_PLACE_WRONG 1
+
 /*
- * Opens a store that exists; never makes one, unless `create`. Root becomes the owner of an
- * embedded store while it opens it, so that no file in it ends up belonging to root.
+ * Opens the store that --store (NULL when it was not given), IDEM_STORE or the state directory
+ * names, and yields its URL. Never makes one, unless `create`. Root becomes the owner of an
+ * embedded store while it opens it, so that no file in it ends up belonging to root. Until
+ * idem_place_close, a crash says that the store is damaged; see crash.h.
  *
- * IDEM_ERR_* with a sentence that says what to do.
+ * IDEM_PLACE_WRONG or IDEM_ERR_* with a sentence that says what to do.
  */
-IDEM_MUST_CHECK int idem_place_open(const char *url, bool create, struct idem_store **ret_store,
+IDEM_MUST_CHECK int idem_place_open(const char *option, bool create,
+                                    char ret_url[IDEM_URL_SIZE_MAX], struct idem_store **ret_store,
                                     struct idem_message *message);
+
+/* NULL is fine. */
+void idem_place_close(struct idem_store *store);
+
+/* The exit status for an outcome of idem_place_open that is not IDEM_OK. */
+int idem_place_exit(int outcome);
 
 /* The name of a user for a sentence: "www-data", or "uid 123" for one without a name. */
 #define IDEM_USER_TEXT_SIZE 64

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "settle.h"
+#include "when.h"
 
 #define OWN_OPTIONS 6
 
@@ -19,7 +20,7 @@ struct resolve {
     int64_t status; /* negative: not given */
     const char *body;
     struct idem_text_list headers;
-    int64_t ttl_us;
+    int64_t ttl_us; /* negative: not given */
 
     struct idem_answer answer;
     uint8_t *headers_memory, *body_memory;
@@ -55,19 +56,41 @@ static bool is_token(const char *text, size_t size)
     return size > 0;
 }
 
-/* Fields that the gateway makes anew for each message (RFC 9110, 7.6.1 and 6.6.1). */
-static bool is_made_anew(const char *name, size_t size)
+/*
+ * Fields that the gateway never keeps: made anew for each message (RFC 9110, 7.6.1 and 6.6.1),
+ * meant for one client only, or orders to nginx. A test compares them with the module's own list.
+ */
+static bool is_never_kept(const char *name, size_t size)
 {
-    static const char *const names[] = {"connection", "content-length",    "date",
-                                        "keep-alive", "transfer-encoding", "trailer",
-                                        "upgrade"};
+    static const char *const names[] = {"Authentication-Info",
+                                        "Connection",
+                                        "Content-Length",
+                                        "Date",
+                                        "Idempotency-Bypassed",
+                                        "Idempotency-Outcome",
+                                        "Idempotency-Recorded",
+                                        "Idempotent-Replayed",
+                                        "Keep-Alive",
+                                        "Proxy-Authenticate",
+                                        "Proxy-Authentication-Info",
+                                        "Proxy-Connection",
+                                        "Server",
+                                        "Set-Cookie",
+                                        "Set-Cookie2",
+                                        "TE",
+                                        "Trailer",
+                                        "Transfer-Encoding",
+                                        "Upgrade",
+                                        "WWW-Authenticate",
+                                        "X-Pad"};
+    static const char orders[] = "X-Accel-";
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strlen(names[i]) == size && strncasecmp(names[i], name, size) == 0) {
             return true;
         }
     }
-    return false;
+    return size >= sizeof orders - 1 && strncasecmp(name, orders, sizeof orders - 1) == 0;
 }
 
 static int header_add(struct resolve *resolve, const struct idem_usage *usage, const char *line,
@@ -92,8 +115,9 @@ static int header_add(struct resolve *resolve, const struct idem_usage *usage, c
                                    (int)name_size, line);
         }
     }
-    if (is_made_anew(line, name_size)) {
-        return idem_args_wrong(usage, "--header: %.*s is made by the gateway; leave it out",
+    if (is_never_kept(line, name_size)) {
+        return idem_args_wrong(usage,
+                               "--header: %.*s is no part of what a gateway keeps; leave it out",
                                (int)name_size, line);
     }
     grown =
@@ -198,6 +222,21 @@ static bool state_allows(enum idem_state state)
     return state == IDEM_STATE_UNKNOWN;
 }
 
+/* A verdict must not end the protection that the record had anyway. */
+static int64_t ttl_choose(const struct resolve *resolve, const struct idem_record *seen)
+{
+    int64_t left_us;
+
+    if (resolve->ttl_us >= 0) {
+        return resolve->ttl_us;
+    }
+    if (seen->expires_us == IDEM_NEVER_US) {
+        return IDEM_NEVER_US;
+    }
+    left_us = seen->expires_us - idem_instant_now_us();
+    return left_us > IDEM_TTL_US_DEFAULT ? left_us : IDEM_TTL_US_DEFAULT;
+}
+
 static void resolve_fill(void *context, const struct idem_record *seen, struct idem_op *ret_op)
 {
     const struct resolve *resolve = context;
@@ -210,12 +249,18 @@ static void resolve_fill(void *context, const struct idem_record *seen, struct i
         .updated_us = seen->updated_us,
         .completed = resolve->completed,
         .answer = resolve->answer,
-        .ttl_us = resolve->ttl_us,
+        .ttl_us = ttl_choose(resolve, seen),
         .who = idem_bytes_from_text(resolve->settle.who),
         .why = idem_bytes_from_text(resolve->settle.why),
         .force = resolve->settle.force,
     };
     randombytes_buf(in->owner.bytes, sizeof in->owner.bytes);
+}
+
+/* RFC 9110, 15.3.5, 15.3.6 and 15.4.5. */
+static bool has_no_content(int64_t status)
+{
+    return status == 204 || status == 205 || status == 304;
 }
 
 static int verdict_check(const struct resolve *resolve, const struct idem_usage *usage)
@@ -236,7 +281,13 @@ static int verdict_check(const struct resolve *resolve, const struct idem_usage 
     if (resolve->status >= 0 && (resolve->status < 200 || resolve->status > 599)) {
         return idem_args_wrong(usage, "--status takes 200 to 599");
     }
-    if (resolve->ttl_us <= 0) {
+    if (resolve->body != NULL && has_no_content(resolve->status)) {
+        return idem_args_wrong(usage,
+                               "an answer with status %lld has no body (RFC 9110); leave "
+                               "--body out",
+                               (long long)resolve->status);
+    }
+    if (resolve->ttl_us == 0) {
         return idem_args_wrong(usage, "--ttl takes a length of time over zero, or never");
     }
     return IDEM_EXIT_OK;
@@ -259,9 +310,9 @@ static int answer_make(struct resolve *resolve, const struct idem_usage *usage)
         resolve->settle.effect = "the next request with this key executes";
     } else if (resolve->status < 0) {
         resolve->settle.effect = "retries are told that it was executed and that the answer is not "
-                                 "kept; they are never executed";
+                                 "kept; they are not executed";
     } else {
-        resolve->settle.effect = "retries get this answer; they are never executed";
+        resolve->settle.effect = "retries get this answer; they are not executed";
     }
     return status;
 }
@@ -276,7 +327,9 @@ static void own_options(struct resolve *resolve, struct idem_option *ret_options
         {"header", IDEM_OPTION_LIST, "'NAME: VALUE'", "a header line of it; may be repeated",
          &resolve->headers},
         {"body", IDEM_OPTION_TEXT, "FILE", "its body; - is standard input", &resolve->body},
-        {"ttl", IDEM_OPTION_DURATION, "T", "how long the verdict is kept (default 24h), or never",
+        {"ttl", IDEM_OPTION_DURATION, "T",
+         "how long the verdict is kept, or never (default: 24h, or for as long as the record would "
+         "have been if that is longer)",
          &resolve->ttl_us},
     };
 
@@ -306,7 +359,7 @@ int idem_command_resolve(int argc, char **argv)
 {
     struct resolve resolve = {
         .status = -1,
-        .ttl_us = IDEM_TTL_US_DEFAULT,
+        .ttl_us = -1,
         .settle = {.fence = -1,
                    .done = "resolved",
                    .would_do = "would resolve",

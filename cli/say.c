@@ -11,29 +11,45 @@ void idem_say_as(const char *command)
     speaker = command;
 }
 
+const char *idem_say_speaker(void)
+{
+    return speaker;
+}
+
+static void sentence_say(const char *kind, const char *format, va_list arguments)
+{
+    /* Tables come first when both streams end in one file. */
+    fflush(stdout);
+    fprintf(stderr, "%s: %s", speaker, kind);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+}
+
 void idem_say_error(const char *format, ...)
 {
     va_list arguments;
 
-    /* Tables come first when both streams end in one file. */
-    fflush(stdout);
-    fprintf(stderr, "%s: ", speaker);
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    sentence_say("", format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+}
+
+void idem_say_note(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    sentence_say("", format, arguments);
+    va_end(arguments);
 }
 
 void idem_say_warning(const char *format, ...)
 {
     va_list arguments;
 
-    fflush(stdout);
-    fprintf(stderr, "%s: warning: ", speaker);
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    sentence_say("warning: ", format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
 }
 
 int idem_say_end(int status)

@@ -1,7 +1,12 @@
 /* Select: see select.h. */
 #include "select.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "hint.h"
 
 /* Records in one page. Small: each may carry an answer of IDEM_BODY_SIZE_MAX. */
 #define PAGE_RECORDS 64
@@ -24,6 +29,20 @@ static bool word_is(const char *word, size_t size, const char *known)
     return known != NULL && strlen(known) == size && memcmp(known, word, size) == 0;
 }
 
+/* A place where a state should be: in `idem gateway`, --state names a directory. */
+static void place_tell(const char *place, struct idem_message *message)
+{
+    const char *path = strncmp(place, "lmdb:", 5) == 0 ? place + 5 : place;
+    char file[PATH_MAX];
+    bool store = snprintf(file, sizeof file, "%s/data.mdb", path) < (int)sizeof file &&
+                 access(file, F_OK) == 0;
+
+    idem_message_set(message,
+                     "--state takes states (processing, completed, failed, unknown). A store is "
+                     "named by --store lmdb:%.200s%s",
+                     path, store || path != place ? "" : "/store");
+}
+
 static int states_parse(const char *text, uint32_t *ret_states, struct idem_message *message)
 {
     uint32_t states = 0;
@@ -36,6 +55,10 @@ static int states_parse(const char *text, uint32_t *ret_states, struct idem_mess
         while (state < IDEM_STATE_COUNT &&
                !word_is(next, size, idem_state_text((enum idem_state)state))) {
             state++;
+        }
+        if (state == IDEM_STATE_COUNT && strchr(text, '/') != NULL) {
+            place_tell(text, message);
+            return IDEM_ERR_INVALID;
         }
         if (state == IDEM_STATE_COUNT) {
             idem_message_set(message,
@@ -145,8 +168,6 @@ static int prefix_find(struct idem_store *store, const char *digits, struct idem
     memcpy(padded, digits, strlen(digits));
     outcome = idem_id_parse(idem_bytes_from_text(padded), &first);
     if (outcome != IDEM_OK) {
-        idem_message_set(message, "\"%s\" is no id: it has other characters than hex digits",
-                         digits);
         return outcome;
     }
     scan.in.scan.has_cursor = prefix_floor(&first, &scan.in.scan.cursor);
@@ -166,46 +187,75 @@ static int prefix_find(struct idem_store *store, const char *digits, struct idem
     return outcome;
 }
 
+static int digits_check(const char *text, struct idem_message *message)
+{
+    size_t size = strlen(text);
+
+    if (text[strspn(text, "0123456789abcdefABCDEF")] != '\0') {
+        idem_message_set(message, "\"%.80s\" is no id: it has other characters than hex digits",
+                         text);
+        return IDEM_ERR_INVALID;
+    }
+    if (size < IDEM_PREFIX_DIGITS_MIN || size > 2 * IDEM_ID_SIZE) {
+        idem_message_set(message, "\"%.80s\" is no id: give %d to %d hex digits, or --key K", text,
+                         IDEM_PREFIX_DIGITS_MIN, 2 * IDEM_ID_SIZE);
+        return IDEM_ERR_INVALID;
+    }
+    return IDEM_OK;
+}
+
+int idem_select_check(const struct idem_select *select, const char *text,
+                      struct idem_message *message)
+{
+    enum idem_kind kind;
+    int error = text != NULL ? digits_check(text, message) : IDEM_OK;
+
+    if (error == IDEM_OK && select->kind != NULL) {
+        error = kind_parse(select->kind, &kind, message);
+    }
+    if (error == IDEM_OK) {
+        error = size_check("key", select->key, IDEM_KEY_SIZE_MAX, message);
+    }
+    return error != IDEM_OK ? error
+                            : size_check("scope", select->scope, IDEM_SCOPE_SIZE_MAX, message);
+}
+
 int idem_select_id(struct idem_store *store, const struct idem_select *select, const char *text,
                    struct idem_id *ret_id, struct idem_message *message)
 {
     enum idem_kind kind = IDEM_KIND_HTTP;
-    int error;
+    int error = IDEM_OK;
 
     if (text == NULL) {
         error = select->kind != NULL ? kind_parse(select->kind, &kind, message) : IDEM_OK;
-        if (error == IDEM_OK) {
-            error = size_check("key", select->key, IDEM_KEY_SIZE_MAX, message);
-        }
-        if (error == IDEM_OK) {
-            error = size_check("scope", select->scope, IDEM_SCOPE_SIZE_MAX, message);
-        }
         if (error == IDEM_OK) {
             *ret_id = idem_id_make(kind, idem_bytes_from_text(select->scope),
                                    idem_bytes_from_text(select->key));
         }
         return error;
     }
-    if (strlen(text) == 2 * IDEM_ID_SIZE) {
-        error = idem_id_parse(idem_bytes_from_text(text), ret_id);
-        if (error != IDEM_OK) {
-            idem_message_set(message, "\"%s\" is no id: it has other characters than hex digits",
-                             text);
-        }
-        return error;
+    return strlen(text) == 2 * IDEM_ID_SIZE ? idem_id_parse(idem_bytes_from_text(text), ret_id)
+                                            : prefix_find(store, text, ret_id, message);
+}
+
+int idem_select_exit(int outcome)
+{
+    switch (outcome) {
+    case IDEM_SELECT_ABSENT:
+        return IDEM_EXIT_ABSENT;
+    case IDEM_SELECT_AMBIGUOUS:
+        return IDEM_EXIT_USAGE;
+    default:
+        return IDEM_EXIT_FAILURE;
     }
-    if (strlen(text) < IDEM_PREFIX_DIGITS_MIN || strlen(text) > 2 * IDEM_ID_SIZE) {
-        idem_message_set(message, "\"%.80s\" is no id: give %d to %d hex digits, or --key K", text,
-                         IDEM_PREFIX_DIGITS_MIN, 2 * IDEM_ID_SIZE);
-        return IDEM_ERR_INVALID;
-    }
-    return prefix_find(store, text, ret_id, message);
 }
 
 int idem_select_record(struct idem_store *store, const struct idem_id *id, struct idem_op *ret_get,
                        struct idem_message *message)
 {
     char text[IDEM_ID_TEXT_SIZE];
+    char command[IDEM_ID_TEXT_SIZE + 32];
+    char hint[IDEM_HINT_SIZE];
     int error;
 
     *ret_get = (struct idem_op){.kind = IDEM_OP_GET, .id = *id};
@@ -218,10 +268,11 @@ int idem_select_record(struct idem_store *store, const struct idem_id *id, struc
         return IDEM_OK;
     }
     if (ret_get->result == IDEM_RESULT_CORRUPT) {
+        snprintf(command, sizeof command, "forget %s --force --why damaged", text);
         idem_message_set(message,
-                         "the record %s is damaged; `idem forget %s --force` removes it, and "
-                         "the next request with its key then executes",
-                         text, text);
+                         "the record %.16s is damaged; this removes it, and the next request with "
+                         "its key then executes: %s",
+                         text, idem_hint_make(command, hint));
         return IDEM_SELECT_DAMAGED;
     }
     idem_message_set(message, "there is no record %s; it may have expired, or have another scope",

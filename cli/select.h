@@ -28,9 +28,16 @@ enum idem_select_outcome {
 };
 
 /*
+ * Checks what names one record, without a store: the id or its first digits (`text`), or select's
+ * kind, scope and key (`text` NULL). IDEM_ERR_INVALID with a sentence.
+ */
+IDEM_MUST_CHECK int idem_select_check(const struct idem_select *select, const char *text,
+                                      struct idem_message *message);
+
+/*
  * The id that was meant: 64 hex digits, at least IDEM_PREFIX_DIGITS_MIN of them when no other
  * record starts so (`text`), or the id of select's kind (http unless given), scope and key (`text`
- * NULL). Any outcome but IDEM_OK comes with a sentence.
+ * NULL), which idem_select_check has passed. Any outcome but IDEM_OK comes with a sentence.
  */
 IDEM_MUST_CHECK int idem_select_id(struct idem_store *store, const struct idem_select *select,
                                    const char *text, struct idem_id *ret_id,
@@ -42,6 +49,9 @@ IDEM_MUST_CHECK int idem_select_id(struct idem_store *store, const struct idem_s
  */
 IDEM_MUST_CHECK int idem_select_record(struct idem_store *store, const struct idem_id *id,
                                        struct idem_op *ret_get, struct idem_message *message);
+
+/* The exit status for an outcome of the two above that is not IDEM_OK. */
+int idem_select_exit(int outcome);
 
 /* What the visitor returns besides IDEM_OK and an error. */
 #define IDEM_VISIT_STOP 1

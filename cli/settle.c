@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include "grid.h"
+#include "hint.h"
 #include "json.h"
 #include "place.h"
 #include "view.h"
+#include "when.h"
 
 #define BULK_MAX        1000000
 #define SHORT_ID_DIGITS 16
@@ -131,7 +133,8 @@ int idem_settle_check(struct idem_settle *settle, const struct idem_usage *usage
         (settle->why[0] == '\0' || strlen(settle->why) > IDEM_WHY_SIZE_MAX)) {
         return idem_args_wrong(usage, "--why takes 1 to %d bytes", IDEM_WHY_SIZE_MAX);
     }
-    if (idem_select_filter(&settle->select, &scan, &message) != IDEM_OK) {
+    if (idem_select_filter(&settle->select, &scan, &message) != IDEM_OK ||
+        idem_select_check(&settle->select, settle->id, &message) != IDEM_OK) {
         return idem_args_wrong(usage, "%s", message.text);
     }
     return IDEM_EXIT_OK;
@@ -145,6 +148,17 @@ static enum idem_result result_expected(const struct idem_settle *settle, enum i
     return settle->force || settle->allows(state) ? IDEM_RESULT_OK : IDEM_RESULT_REFUSED;
 }
 
+/* Until when the op, once applied, keeps its record; 0 when it leaves none. */
+static int64_t op_until(const struct idem_op *op)
+{
+    int64_t ttl_us = op->in.resolve.ttl_us;
+
+    if (op->kind != IDEM_OP_RESOLVE) {
+        return 0;
+    }
+    return ttl_us < IDEM_NEVER_US - op->out.now_us ? op->out.now_us + ttl_us : IDEM_NEVER_US;
+}
+
 static int record_settle(struct settling *settling, const struct idem_record *seen,
                          enum idem_result *ret_result)
 {
@@ -156,14 +170,18 @@ static int record_settle(struct settling *settling, const struct idem_record *se
         *ret_result = IDEM_RESULT_CHANGED;
         return IDEM_OK;
     }
+    settle->fill(settle->context, seen, &op);
     if (settle->dry_run) {
+        op.out.now_us = idem_instant_now_us();
+        settle->until_us = op_until(&op);
         *ret_result = result_expected(settle, seen->state);
         return IDEM_OK;
     }
-    settle->fill(settle->context, seen, &op);
     error = idem_select_apply(settling->store, &op, settling->message);
     if (error == IDEM_OK) {
         *ret_result = op.result;
+        settle->until_us = op_until(&op);
+        settle->cut = op.out.tombstoned;
     }
     idem_op_deinit(&op);
     return error;
@@ -216,6 +234,9 @@ static int result_json(struct settling *settling, const struct idem_record *seen
         bad |= idem_json_set_bytes(object, "key", seen->key);
         bad |= idem_json_set_text(object, "was", idem_state_text(seen->state));
         bad |= idem_json_set_text(object, "result", result_word(settling->settle, result));
+        if (result == IDEM_RESULT_OK && settling->settle->until_us > 0) {
+            bad |= idem_json_set_instant(object, "kept_until", settling->settle->until_us);
+        }
         fputs(settling->listed++ == 0 ? "\n" : ",\n", stdout);
         bad |= bad == 0 ? idem_json_print(object, true) : 0;
     }
@@ -223,18 +244,40 @@ static int result_json(struct settling *settling, const struct idem_record *seen
     return bad != 0 ? IDEM_ERR_NOMEM : IDEM_OK;
 }
 
-static void result_say(const struct idem_settle *settle, enum idem_result result,
-                       enum idem_state state)
+static void done_say(const struct idem_settle *settle)
 {
-    const char *word = idem_state_text(state);
+    char until[IDEM_INSTANT_TEXT_SIZE];
+
+    printf("\n%s: %s", result_word(settle, IDEM_RESULT_OK), settle->effect);
+    if (settle->until_us == IDEM_NEVER_US) {
+        printf("; kept for ever");
+    } else if (settle->until_us > 0) {
+        printf("; kept until %s, from when on the key is a new one (--ttl says how long)",
+               idem_instant_format(settle->until_us, until));
+    }
+    putchar('\n');
+    if (settle->cut) {
+        idem_say_warning("the store has no room for the answer: retries are told that it was "
+                         "executed and that the answer is not kept");
+    }
+}
+
+static void result_say(const struct idem_settle *settle, enum idem_result result,
+                       const struct idem_record *seen)
+{
+    const char *word = idem_state_text(seen->state);
+    char command[IDEM_ID_TEXT_SIZE + 8] = "show ";
+    char hint[IDEM_HINT_SIZE];
 
     switch (result) {
     case IDEM_RESULT_OK:
-        printf("\n%s: %s\n", result_word(settle, result), settle->effect);
+        done_say(settle);
         break;
     case IDEM_RESULT_CHANGED:
+        idem_id_format(&seen->id, command + strlen("show "));
         idem_say_error("the record is not the one that was looked at any more; nothing was done. "
-                       "Look again with `idem show`");
+                       "Look again: %s",
+                       idem_hint_make(command, hint));
         break;
     case IDEM_RESULT_ABSENT:
         idem_say_error("the record went away meanwhile; nothing was done");
@@ -264,7 +307,7 @@ static int single_settle(struct settling *settling, const struct idem_op *get)
     if (settle->json) {
         return result_json(settling, seen, result);
     }
-    result_say(settle, result, seen->state);
+    result_say(settle, result, seen);
     return IDEM_OK;
 }
 
@@ -289,7 +332,7 @@ static int damaged_settle(struct settling *settling, const struct idem_id *id)
     if (settle->json) {
         return result_json(settling, &seen, result);
     }
-    result_say(settle, result, seen.state);
+    result_say(settle, result, &seen);
     return IDEM_OK;
 }
 
@@ -312,8 +355,6 @@ static int single_run(struct settling *settling)
         idem_say_error("%s", settling->message->text);
         settling->tally.absent++;
         outcome = IDEM_OK;
-    } else if (outcome > 0) {
-        outcome = IDEM_ERR_INVALID;
     }
     idem_op_deinit(&get);
     return outcome;
@@ -326,6 +367,7 @@ static int bulk_visit(void *context, const struct idem_record *seen)
     struct settling *settling = context;
     enum idem_result result = IDEM_RESULT_NONE;
     char id[IDEM_ID_TEXT_SIZE];
+    char until[IDEM_INSTANT_TEXT_SIZE];
     struct idem_grid row;
     int error = record_settle(settling, seen, &result);
 
@@ -341,8 +383,12 @@ static int bulk_visit(void *context, const struct idem_record *seen)
     idem_grid_init(&row, (const char *const[]){"KEY"}, 1);
     error = idem_grid_bytes(&row, seen->key, KEY_COLUMNS);
     if (error == IDEM_OK) {
-        printf("%-16s  %-10s  %s  %s\n", result_word(settling->settle, result),
+        printf("%-16s  %-10s  %s  %s", result_word(settling->settle, result),
                idem_state_text(seen->state), id, row.cells[0]);
+        if (result == IDEM_RESULT_OK && settling->settle->until_us > 0) {
+            printf("  until %s", idem_instant_format(settling->settle->until_us, until));
+        }
+        putchar('\n');
     }
     idem_grid_deinit(&row);
     return error;
@@ -394,19 +440,18 @@ int idem_settle_run(struct idem_settle *settle)
     char url[IDEM_URL_SIZE_MAX];
     struct idem_message message;
     struct settling settling = {.settle = settle, .message = &message};
-    int error = idem_place_store(settle->store, url, &message);
+    int outcome = idem_place_open(settle->store, false, url, &settling.store, &message);
 
-    if (error == IDEM_OK) {
-        error = idem_place_open(url, false, &settling.store, &message);
-    }
-    if (error == IDEM_OK) {
-        idem_message_set(&message, "%s", idem_error_text(IDEM_ERR_NOMEM));
-        error = settling_run(&settling);
-    }
-    idem_store_close(settling.store);
-    if (error != IDEM_OK) {
+    if (outcome != IDEM_OK) {
         idem_say_error("%s", message.text);
-        return idem_say_end(IDEM_EXIT_FAILURE);
+        return idem_place_exit(outcome);
+    }
+    idem_message_set(&message, "%s", idem_error_text(IDEM_ERR_NOMEM));
+    outcome = settling_run(&settling);
+    idem_place_close(settling.store);
+    if (outcome != IDEM_OK) {
+        idem_say_error("%s", message.text);
+        return idem_say_end(idem_select_exit(outcome));
     }
     return idem_say_end(tally_exit(&settling.tally));
 }

@@ -29,6 +29,8 @@ struct idem_settle {
     void *context;
 
     /* its own */
+    int64_t until_us; /* until when the record is kept that was settled last; 0: it is gone */
+    bool cut;         /* there was no room for the answer given with it */
     char login[IDEM_WHO_SIZE_MAX + 1];
 };
 

@@ -30,7 +30,7 @@ static int record_show(const struct show *show, const struct idem_op *get)
 
     if (show->body) {
         if (record->state != IDEM_STATE_COMPLETED || record->answer.tombstone != IDEM_REASON_NONE) {
-            idem_say_error("the record has no kept answer; `idem show` without --body says why");
+            idem_say_error("the record has no kept answer; without --body the command says why");
             return IDEM_EXIT_ABSENT;
         }
         fwrite(record->answer.body.data, 1, record->answer.body.size, stdout);
@@ -59,15 +59,14 @@ static int show_run(const struct show *show)
     struct idem_store *store = NULL;
     struct idem_op get = {0};
     struct idem_id id;
-    int status = IDEM_EXIT_FAILURE;
-    int outcome = idem_place_store(show->store, url, &message);
+    int status;
+    int outcome = idem_place_open(show->store, false, url, &store, &message);
 
-    if (outcome == IDEM_OK) {
-        outcome = idem_place_open(url, false, &store, &message);
+    if (outcome != IDEM_OK) {
+        idem_say_error("%s", message.text);
+        return idem_place_exit(outcome);
     }
-    if (outcome == IDEM_OK) {
-        outcome = idem_select_id(store, &show->select, show->id, &id, &message);
-    }
+    outcome = idem_select_id(store, &show->select, show->id, &id, &message);
     if (outcome == IDEM_OK) {
         outcome = idem_select_record(store, &id, &get, &message);
     }
@@ -75,10 +74,10 @@ static int show_run(const struct show *show)
         status = record_show(show, &get);
     } else {
         idem_say_error("%s", message.text);
-        status = outcome == IDEM_SELECT_ABSENT ? IDEM_EXIT_ABSENT : IDEM_EXIT_FAILURE;
+        status = idem_select_exit(outcome);
     }
     idem_op_deinit(&get);
-    idem_store_close(store);
+    idem_place_close(store);
     return idem_say_end(status);
 }
 
@@ -99,6 +98,7 @@ int idem_command_show(int argc, char **argv)
     const struct idem_usage usage = {"show",  "ID | --key KEY [OPTION]...",       about, examples,
                                      options, sizeof options / sizeof options[0], 1};
     struct idem_operands operands;
+    struct idem_message message;
     int outcome = idem_args_parse(&usage, argc, argv, &operands);
 
     if (outcome != IDEM_OK) {
@@ -113,6 +113,9 @@ int idem_command_show(int argc, char **argv)
     }
     if (show.json && show.body) {
         return idem_args_wrong(&usage, "--json and --body exclude each other");
+    }
+    if (idem_select_check(&show.select, show.id, &message) != IDEM_OK) {
+        return idem_args_wrong(&usage, "%s", message.text);
     }
     return show_run(&show);
 }

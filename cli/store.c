@@ -59,14 +59,11 @@ static int check_run(const char *option, bool create, bool json)
     struct idem_message message;
     struct idem_store *store = NULL;
     size_t count;
-    int error = idem_place_store(option, url, &message);
+    int error = idem_place_open(option, create, url, &store, &message);
 
-    if (error == IDEM_OK) {
-        error = idem_place_open(url, create, &store, &message);
-    }
     if (error != IDEM_OK) {
         idem_say_error("%s", message.text);
-        return IDEM_EXIT_FAILURE;
+        return idem_place_exit(error);
     }
     count = idem_store_describe(store, facts, IDEM_STORE_FACTS_MAX);
     if (json) {
@@ -74,7 +71,7 @@ static int check_run(const char *option, bool create, bool json)
     } else {
         facts_print(url, facts, count);
     }
-    idem_store_close(store);
+    idem_place_close(store);
     if (error != IDEM_OK) {
         idem_say_error("%s", idem_error_text(error));
         return IDEM_EXIT_FAILURE;

@@ -67,20 +67,17 @@ static int sweep_run(struct sweeping *sweeping)
     char url[IDEM_URL_SIZE_MAX];
     struct idem_message message;
     struct idem_store *store = NULL;
-    int error = idem_place_store(sweeping->store, url, &message);
+    int error = idem_place_open(sweeping->store, false, url, &store, &message);
 
-    if (error == IDEM_OK) {
-        error = idem_place_open(url, false, &store, &message);
-    }
     if (error == IDEM_OK) {
         error = sweep_all(sweeping, store, &message);
         /* What was removed before a failure is removed. */
         sweep_tell(sweeping);
     }
-    idem_store_close(store);
+    idem_place_close(store);
     if (error != IDEM_OK) {
         idem_say_error("%s", message.text);
-        return idem_say_end(IDEM_EXIT_FAILURE);
+        return idem_say_end(idem_place_exit(error));
     }
     return idem_say_end(IDEM_EXIT_OK);
 }
