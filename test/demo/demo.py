@@ -22,6 +22,7 @@ def demo_environment(port, **more):
 class Demo:
     def __init__(self, state, port=None, folder=REPOSITORY, **environment):
         self.port = port or free_port()
+        self.state = state
         self.process = subprocess.Popen(
             ["./run"], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True,

@@ -9,6 +9,7 @@ import uuid
 
 import pytest
 
+from nginx import free_port
 from demo import PAYMENTS, REPOSITORY, SECONDS_MAX, Demo, code_block, demo_environment
 
 ARTICLE_AMOUNTS = ('{"order_id":"ORD001","amount":100.00,"currency":"CNY"}',
@@ -110,9 +111,19 @@ def test_a_taken_port_is_told(tmp_path):
     assert str(port) in told and "IDEM_PORT" in told
 
 
-@pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "80 80"])
-def test_a_port_that_is_none_is_told(port, tmp_path):
-    assert "IDEM_PORT" in run_and_fail(port, tmp_path)
+@pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "80 80", "080", "00", "9" * 30,
+                                  "18446744073709559696", " ", "0x50"])
+def test_a_port_that_is_none_is_told_in_one_line(port, tmp_path):
+    told = run_and_fail(port, tmp_path)
+    assert told.startswith("IDEM_PORT is") and len(told.splitlines()) == 1, told
+
+
+def test_a_second_demo_is_told_to_take_a_state_of_its_own(demo, tmp_path):
+    told = run_and_fail(free_port(), demo.state)
+    assert f"A demo runs on {demo.state} already" in told
+    assert f"IDEM_STATE={demo.state}-2 ./run" in told
+    second = Demo(tmp_path)
+    assert second.stop()[0] == 0
 
 
 def test_the_programs_go_when_the_script_is_killed(tmp_path):
