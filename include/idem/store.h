@@ -20,15 +20,24 @@ struct idem_clock {
 
 /*
  * Opens the store that a URL names:
- *   memory:[?size=1g]                             one process, nothing kept
- *   lmdb:DIR[?size=16g&sync=always|off&reserve=]  embedded; local file system, one host
+ *   memory:[?size=1g]   one process, nothing kept
+ *   lmdb:DIR[?OPTIONS]  embedded; local file system, one host
+ *                       size=16g   the most it may grow to
+ *                       sync=always|off
+ *                       reserve=   bytes that claims leave to verdicts; by default a sixteenth of
+ *                                  the size or of the device, at most 64m
+ *                       create=yes|no
  *
  * Checks that the store can keep what it promises and runs the self-test on a reserved id: claim,
  * second claim refused, complete, read back, expiry set. Refuses to open when any of it fails.
  *
  * LMDB: a file system that is shared over a network is IDEM_ERR_UNSAFE, and so is all of FUSE,
- * which cannot be told apart from one. The data file takes its `reserve` (at most 64m unless asked
- * for) on the device at once, so that verdicts get in when others have filled the device.
+ * which cannot be told apart from one. The data file takes its `reserve` on the device at once, so
+ * that verdicts get in when others have filled the device.
+ *
+ * LMDB: a directory with neither data.mdb nor lock.mdb is given a new, empty store, in one step
+ * that is done or not; with create=no it is IDEM_ERR_UNAVAILABLE. An empty data.mdb, or a lock.mdb
+ * alone, is a store that was lost: IDEM_ERR_CORRUPT, never a new store.
  *
  * IDEM_ERR_INVALID (the URL), _UNSUPPORTED, _UNAVAILABLE, _UNSAFE, _CORRUPT, _FULL, _NOMEM, _IO; a
  * sentence in *message. LMDB: at most one open handle per directory and process, opened after fork;
@@ -36,6 +45,12 @@ struct idem_clock {
  */
 IDEM_MUST_CHECK int idem_store_open(const char *url, const struct idem_clock *clock,
                                     struct idem_store **ret_store, struct idem_message *message);
+
+/*
+ * True when this opening made the store: no key from before is protected. Of processes that open
+ * one store at once, one made it. Any thread.
+ */
+bool idem_store_is_new(const struct idem_store *store);
 
 /* Flushes nothing: what was applied is as durable as it gets. NULL is fine. */
 void idem_store_close(struct idem_store *store);

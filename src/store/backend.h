@@ -31,6 +31,9 @@ struct idem_backend_ops {
     int (*peek)(struct idem_backend *backend, struct idem_op *get);
 
     size_t (*describe)(struct idem_backend *backend, struct idem_store_fact *facts, size_t max);
+
+    /* As idem_store_is_new. */
+    bool (*is_new)(const struct idem_backend *backend);
 };
 
 /* A backend that this build does not have defines the same symbol with NULL functions (none.c). */

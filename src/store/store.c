@@ -10,6 +10,7 @@
 #include <idem/store.h>
 
 #include <assert.h>
+#include <stdio.h>
 
 #include "base/memory.h"
 #include "store/front.h"
@@ -240,5 +241,18 @@ int idem_store_peek(struct idem_store *store, struct idem_op *get)
 
 size_t idem_store_describe(struct idem_store *store, struct idem_store_fact *facts, size_t max)
 {
-    return store->ops->describe(store->backend, facts, max);
+    size_t count = store->ops->describe(store->backend, facts, max);
+
+    if (count == max)
+        return count;
+    facts[count].name = "new";
+    snprintf(facts[count].value, sizeof facts[count].value, "%s",
+             idem_store_is_new(store) ? "yes: made by this opening, no earlier key is protected"
+                                      : "no: it was there before");
+    return count + 1;
+}
+
+bool idem_store_is_new(const struct idem_store *store)
+{
+    return store->ops->is_new(store->backend);
 }

@@ -60,6 +60,14 @@ struct world {
 void world_open(struct world *world, const char *options);
 void world_close(struct world *world);
 void world_reopen(struct world *world);
+
+#define WORLD_PATH_SIZE 160
+void world_path(const struct world *world, const char *name, char *ret_path);
+void world_unlink(const struct world *world); /* the files of a store that is closed */
+
+/* Opens a URL that must be refused; the sentence must hold these words. */
+void refused(const char *url, int wanted, const char *words);
+
 int world_setup(void **state); /* initial state: the row */
 int world_teardown(void **state);
 

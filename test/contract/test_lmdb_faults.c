@@ -16,7 +16,8 @@
 
 /* The device. Bytes below `backed` of the data file have their room; there is none past `size`. */
 static struct {
-    off_t size; /* 0: as large as the real one */
+    off_t size;  /* 0: as large as the real one */
+    off_t total; /* 0: so large that no store will mind */
     off_t backed;
     bool no_fallocate;
     bool fills_late; /* it is not seen to be full until something is written */
@@ -98,6 +99,7 @@ int statvfs(const char *path, struct statvfs *ret_status)
     (void)path;
     memset(ret_status, 0, sizeof *ret_status);
     ret_status->f_frsize = 1;
+    ret_status->f_blocks = device.total ? (fsblkcnt_t)device.total : (fsblkcnt_t)1 << 40;
     ret_status->f_bavail = device.size && !device.fills_late
                                ? (fsblkcnt_t)larger(0, device.size - device.backed)
                                : (fsblkcnt_t)1 << 40;
@@ -122,11 +124,8 @@ static int teardown(void **state)
 /* A store that was never on another device than this one. */
 static void world_begin(struct world *world, const char *options)
 {
-    char path[128];
-
     world_close(world);
-    snprintf(path, sizeof path, "%s/data.mdb", world->directory);
-    assert_int_equal(unlink(path), 0);
+    world_unlink(world);
     device.backed = 0;
     world_open(world, options);
 }
@@ -347,6 +346,77 @@ static void batch_is_one_commit(void **state)
     assert_int_equal(device.syncs - syncs, 1);
 }
 
+/* The value of a fact, "" when there is none. */
+static const char *fact_of(struct world *world, const char *name)
+{
+    static struct idem_store_fact facts[IDEM_STORE_FACTS_MAX];
+    size_t count = idem_store_describe(world->store, facts, IDEM_STORE_FACTS_MAX);
+
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(facts[i].name, name) == 0)
+            return facts[i].value;
+    return "";
+}
+
+static void small_device_has_small_reserve(void **state)
+{
+    static const struct {
+        off_t total;
+        const char *url;
+        const char *reserve;
+    } cases[] = {
+        {0, "", "67108864 bytes"},
+        {(off_t)256 << 20, "", "16777216 bytes"},
+        {16 << 20, "", "1048576 bytes"},
+        {1 << 20, "", "131072 bytes"},
+        {16 << 20, "?size=8m", "524288 bytes"},
+        {16 << 20, "?reserve=4m", "4194304 bytes"},
+    };
+    struct world *world = *state;
+
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        device.total = cases[i].total;
+        world_begin(world, cases[i].url);
+        assert_string_equal(fact_of(world, "reserve for verdicts"), cases[i].reserve);
+    }
+}
+
+static void facts_tell_why_claims_are_refused(void **state)
+{
+    struct world *world = *state;
+
+    world_begin(world, "?size=1g&reserve=256k");
+    assert_non_null(strstr(fact_of(world, "claims"), "taken"));
+    device.size = 2 << 20;
+    fill_device(world, 0);
+    assert_non_null(strstr(fact_of(world, "claims"), "refused"));
+    assert_non_null(strstr(fact_of(world, "claims"), "more than the 262144"));
+    assert_non_null(strstr(fact_of(world, "claims"), "make room on the device"));
+    world_begin(world, "?size=1m&reserve=128k");
+    device.size = 0;
+    fill_device(world, 0);
+    assert_non_null(strstr(fact_of(world, "claims"), "raise size"));
+}
+
+/* A first start on a device without room leaves nothing that looks like a lost store. */
+static void making_fails_without_a_trace(void **state)
+{
+    struct world *world = *state;
+    char path[WORLD_PATH_SIZE];
+
+    world_close(world);
+    world_unlink(world);
+    device.backed = 0;
+    device.size = 10000;
+    refused(world->url, IDEM_ERR_FULL, "make room");
+    world_path(world, "data.mdb.new", path);
+    assert_int_equal(access(path, F_OK), -1);
+    device.size = 0;
+    world_open(world, "");
+    assert_true(idem_store_is_new(world->store));
+    expect(claim(world, "k", "A"), ACQUIRED);
+}
+
 #define RULE(words, check)                  \
     {                                       \
         words, check, setup, teardown, NULL \
@@ -364,6 +434,9 @@ int main(void)
         RULE("a header that could not be written mends itself", failed_header_mends_itself),
         RULE("sync=always syncs before it answers, sync=off never does", always_means_always),
         RULE("a batch is one commit", batch_is_one_commit),
+        RULE("a small device has a small reserve", small_device_has_small_reserve),
+        RULE("the facts tell why claims are refused", facts_tell_why_claims_are_refused),
+        RULE("a store that could not be made leaves nothing behind", making_fails_without_a_trace),
     };
 
     return cmocka_run_group_tests_name("lmdb: faults", tests, NULL, NULL);

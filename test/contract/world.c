@@ -59,20 +59,43 @@ int world_setup(void **state)
     return 0;
 }
 
-int world_teardown(void **state)
+void world_path(const struct world *world, const char *name, char *ret_path)
+{
+    snprintf(ret_path, WORLD_PATH_SIZE, "%s/%s", world->directory, name);
+}
+
+void world_unlink(const struct world *world)
 {
     static const char *const names[] = {"data.mdb", "lock.mdb"};
-    struct world *world = *state;
-    char path[128];
+    char path[WORLD_PATH_SIZE];
 
-    world_close(world);
     for (size_t i = 0; i < COUNT(names); i++) {
-        snprintf(path, sizeof path, "%s/%s", world->directory, names[i]);
+        world_path(world, names[i], path);
         unlink(path);
     }
+}
+
+int world_teardown(void **state)
+{
+    struct world *world = *state;
+
+    world_close(world);
+    world_unlink(world);
     assert_int_equal(rmdir(world->directory), 0);
     free(world);
     return 0;
+}
+
+void refused(const char *url, int wanted, const char *words)
+{
+    struct idem_message message = {""};
+    struct idem_store *store = NULL;
+    int error = idem_store_open(url, NULL, &store, &message);
+
+    if (error != wanted || store)
+        fail_msg("%s: %d (%s) instead of %d", url, error, message.text, wanted);
+    if (!strstr(message.text, words))
+        fail_msg("%s: \"%s\" does not say \"%s\"", url, message.text, words);
 }
 
 struct idem_bytes text(const char *text)

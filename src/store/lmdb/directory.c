@@ -1,12 +1,14 @@
 /*
- * May the store live in this directory? And: one environment per directory and process, because
- * closing a second one would drop the locks of the first (POSIX locks belong to the process).
+ * May the store live in this directory, and with which options? And: one environment per directory
+ * and process, because closing a second one would drop the locks of the first (POSIX locks belong
+ * to the process).
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -51,25 +53,47 @@ static int option_read(const struct idem_url_option *option, struct idem_lmdb_op
                          option->value);
         return IDEM_ERR_INVALID;
     }
+    if (strcmp(option->name, "create") == 0) {
+        options->create = strcmp(option->value, "yes") == 0;
+        if (options->create || strcmp(option->value, "no") == 0)
+            return IDEM_OK;
+        idem_message_set(message,
+                         "create=%s is not allowed: write create=yes (a store that is not there "
+                         "is made) or create=no (it is an error)",
+                         option->value);
+        return IDEM_ERR_INVALID;
+    }
     idem_message_set(message,
-                     "the LMDB store has no option \"%s\": it takes size, sync and reserve",
+                     "the LMDB store has no option \"%s\": it takes size, sync, reserve and create",
                      option->name);
     return IDEM_ERR_INVALID;
 }
 
-static uint64_t reserve_default(uint64_t size)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
-    uint64_t reserve = size / IDEM_LMDB_RESERVE_SHARE;
+    return a < b ? a : b;
+}
 
-    if (reserve > IDEM_LMDB_RESERVE_DEFAULT_MAX)
-        return IDEM_LMDB_RESERVE_DEFAULT_MAX;
-    return reserve < IDEM_LMDB_RESERVE_MIN ? IDEM_LMDB_RESERVE_MIN : reserve;
+/* Unless the URL says: a share of the map, and of the device, which others may need too. */
+void idem_lmdb_reserve_choose(struct idem_backend *store)
+{
+    uint64_t reserve = store->options.size / IDEM_LMDB_RESERVE_SHARE;
+    struct statvfs device;
+
+    if (store->options.reserve > 0)
+        return;
+    reserve = smaller(reserve, IDEM_LMDB_RESERVE_DEFAULT_MAX);
+    if (statvfs(store->directory, &device) == 0 && device.f_blocks > 0)
+        reserve =
+            smaller(reserve, (uint64_t)device.f_blocks * device.f_frsize / IDEM_LMDB_RESERVE_SHARE);
+    store->options.reserve = reserve > IDEM_LMDB_RESERVE_MIN ? reserve : IDEM_LMDB_RESERVE_MIN;
 }
 
 int idem_lmdb_options_read(const struct idem_url *url, struct idem_lmdb_options *ret_options,
                            struct idem_message *message)
 {
-    struct idem_lmdb_options options = {.size = IDEM_LMDB_SIZE_DEFAULT, .sync = true};
+    struct idem_lmdb_options options = {
+        .size = IDEM_LMDB_SIZE_DEFAULT, .sync = true, .create = true};
 
     if (url->place[0] == '\0') {
         idem_message_set(message, "the LMDB store needs a directory: write lmdb:DIRECTORY");
@@ -81,8 +105,6 @@ int idem_lmdb_options_read(const struct idem_url *url, struct idem_lmdb_options 
         if (error)
             return error;
     }
-    if (options.reserve == 0)
-        options.reserve = reserve_default(options.size);
     if (options.reserve > options.size / 2) {
         idem_message_set(message, "reserve=%s is not allowed: it may be at most half of size",
                          idem_url_option(url, "reserve"));
@@ -168,10 +190,15 @@ int idem_lmdb_directory_prepare(struct idem_backend *store, struct idem_message 
 {
     struct stat status;
 
-    if (mkdir(store->directory, 0700) && errno != EEXIST)
+    if (store->options.create && mkdir(store->directory, 0700) && errno != EEXIST)
         return directory_failure(store, errno, message);
-    if (stat(store->directory, &status))
-        return directory_failure(store, errno, message);
+    if (stat(store->directory, &status)) {
+        if (errno != ENOENT)
+            return directory_failure(store, errno, message);
+        idem_message_set(message, "there is no store in %s: there is no such directory",
+                         store->directory);
+        return IDEM_ERR_UNAVAILABLE;
+    }
     if (!S_ISDIR(status.st_mode))
         return directory_failure(store, ENOTDIR, message);
     if (faccessat(AT_FDCWD, store->directory, R_OK | W_OK | X_OK, AT_EACCESS))
@@ -223,4 +250,29 @@ void idem_lmdb_directory_leave(struct idem_backend *store)
         if (open_stores[i] == store)
             open_stores[i] = NULL;
     pthread_mutex_unlock(&open_lock);
+}
+
+int idem_lmdb_directory_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int result;
+
+    if (fd < 0)
+        return errno;
+    result = fsync(fd) ? errno : 0;
+    close(fd);
+    return result;
+}
+
+void idem_lmdb_file_give(const struct idem_backend *store, const char *name)
+{
+    struct stat directory, file;
+    char path[IDEM_LMDB_PATH_SIZE];
+
+    if (geteuid() != 0 || stat(store->directory, &directory) || directory.st_uid == 0)
+        return;
+    snprintf(path, sizeof path, "%s/%s", store->directory, name);
+    if (lstat(path, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == 0 &&
+        lchown(path, directory.st_uid, directory.st_gid))
+        return; /* the server will say that it may not open it */
 }

@@ -1,29 +1,24 @@
 /*
  * LMDB's environment, opened in this order:
  *
- *   1. map size, readers, and a last word should LMDB find its own file inconsistent
- *   2. open: LMDB checks the header
- *   3. the file must be as long as its header says, or reading it would end the process
- *   4. files made by root are given to the owner of the directory
- *   5. readers of dead processes are cleared
- *   6. one transaction makes what is missing, reads version and salt, and sets room aside
- *   7. with sync=always the names of new files are made as durable as what is in them
+ *   1. the file is there, or is made (create.c)
+ *   2. map size, readers, and a last word should LMDB find its own file inconsistent
+ *   3. open: LMDB checks the header
+ *   4. the file must be as long as its header says, or reading it would end the process
+ *   5. files made by root are given to the owner of the directory
+ *   6. readers of dead processes are cleared
+ *   7. the pages nearest to the header must be pages (pages.c), for the same reason as 4
+ *   8. one transaction reads version and salt, and sets room aside
+ *   9. with sync=always the names of new files are made as durable as what is in them
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <sodium.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "store/lmdb/lmdb_store.h"
 
 #define READERS_MAX 512 /* two for each process that has the store open */
-#define VERSION     1
-
-static const char version_name[] = "version";
 
 /* LMDB aborts the process after this, rightly: what it would do next to the file is not known. */
 static void environment_assert(MDB_env *env, const char *text)
@@ -159,51 +154,17 @@ static int length_check(struct idem_backend *store, struct idem_message *message
     return IDEM_OK;
 }
 
-/* A tool run by root must not leave files that the server cannot open. */
-static void files_give(const struct idem_backend *store)
-{
-    static const char *const names[] = {"data.mdb", "lock.mdb"};
-    struct stat directory;
-    char path[4096];
-
-    if (geteuid() != 0 || stat(store->directory, &directory) || directory.st_uid == 0)
-        return;
-    for (size_t i = 0; i < 2; i++) {
-        struct stat file;
-
-        snprintf(path, sizeof path, "%s/%s", store->directory, names[i]);
-        if (lstat(path, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == 0 &&
-            lchown(path, directory.st_uid, directory.st_gid))
-            continue; /* the server will say that it may not open it */
-    }
-}
-
 static int databases_open(struct idem_backend *store, MDB_txn *txn)
 {
-    int code = mdb_dbi_open(txn, "records", MDB_CREATE, &store->records);
+    int code = mdb_dbi_open(txn, "records", 0, &store->records);
 
     if (!code)
-        code = mdb_dbi_open(txn, "expiry", MDB_CREATE, &store->expiry);
+        code = mdb_dbi_open(txn, "expiry", 0, &store->expiry);
     if (!code)
-        code = mdb_dbi_open(txn, "meta", MDB_CREATE, &store->meta);
+        code = mdb_dbi_open(txn, "meta", 0, &store->meta);
     if (!code)
-        code = mdb_dbi_open(txn, "audit", MDB_CREATE, &store->audit);
+        code = mdb_dbi_open(txn, "audit", 0, &store->audit);
     return code;
-}
-
-static int meta_make(struct idem_backend *store, MDB_txn *txn)
-{
-    static const uint8_t version = VERSION;
-    MDB_val key = idem_lmdb_value(version_name, sizeof version_name);
-    MDB_val value = idem_lmdb_value(&version, sizeof version);
-    int code = mdb_put(txn, store->meta, &key, &value, 0);
-
-    if (code)
-        return code;
-    randombytes_buf(store->salt.bytes, sizeof store->salt.bytes);
-    key = idem_lmdb_value(IDEM_LMDB_SALT_NAME, sizeof IDEM_LMDB_SALT_NAME);
-    value = idem_lmdb_value(store->salt.bytes, sizeof store->salt.bytes);
-    return mdb_put(txn, store->meta, &key, &value, 0);
 }
 
 static int version_check(const struct idem_backend *store, MDB_val value,
@@ -211,32 +172,28 @@ static int version_check(const struct idem_backend *store, MDB_val value,
 {
     unsigned version = value.mv_size == 1 ? *(const uint8_t *)value.mv_data : 0;
 
-    if (version == VERSION)
+    if (version == IDEM_LMDB_VERSION)
         return IDEM_OK;
     if (version == 0)
         return corrupt(store, "its version number is damaged", message);
     idem_message_set(message,
                      "the LMDB store in %s has format %u and this idem knows format %d: "
                      "use the idem that wrote it",
-                     store->directory, version, VERSION);
+                     store->directory, version, IDEM_LMDB_VERSION);
     return IDEM_ERR_UNSUPPORTED;
 }
 
-/* Reads version and salt; makes them in a store that holds nothing at all. */
+/* A file that LMDB made is no store yet: one without version and salt lost them, or never was one.
+ */
 static int meta_read(struct idem_backend *store, MDB_txn *txn, struct idem_message *message)
 {
-    MDB_val key = idem_lmdb_value(version_name, sizeof version_name);
+    MDB_val key = idem_lmdb_value(IDEM_LMDB_VERSION_NAME, sizeof IDEM_LMDB_VERSION_NAME);
     MDB_val value;
-    MDB_stat records;
     int code = mdb_get(txn, store->meta, &key, &value);
     int error;
 
-    if (code == MDB_NOTFOUND) {
-        code = mdb_stat(txn, store->records, &records);
-        if (!code && records.ms_entries > 0)
-            return corrupt(store, "it has records, but neither version nor salt", message);
-        return idem_lmdb_failure(store, code ? code : meta_make(store, txn), message);
-    }
+    if (code == MDB_NOTFOUND)
+        return corrupt(store, "its version number is missing", message);
     if (code)
         return idem_lmdb_failure(store, code, message);
     error = version_check(store, value, message);
@@ -260,7 +217,12 @@ static int contents_open(struct idem_backend *store, struct idem_message *messag
     code = idem_lmdb_space_begin(&batch, NULL, 0);
     if (!code)
         code = databases_open(store, batch.txn);
-    error = code ? idem_lmdb_failure(store, code, message) : meta_read(store, batch.txn, message);
+    if (code == MDB_NOTFOUND)
+        error = corrupt(store, "data.mdb holds no idem store", message);
+    else if (code)
+        error = idem_lmdb_failure(store, code, message);
+    else
+        error = meta_read(store, batch.txn, message);
     if (error) {
         mdb_txn_abort(batch.txn);
         return error;
@@ -280,53 +242,53 @@ static int environment_configure(struct idem_backend *store)
     if (!code)
         code = mdb_env_set_maxreaders(store->env, READERS_MAX);
     if (!code)
-        code = mdb_env_set_maxdbs(store->env, 4);
+        code = mdb_env_set_maxdbs(store->env, IDEM_LMDB_DATABASES);
     return code;
-}
-
-static int directory_sync(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int result;
-
-    if (fd < 0)
-        return errno;
-    result = fsync(fd) ? errno : 0;
-    close(fd);
-    return result;
 }
 
 /* The directory, and its parent, in case it is new itself; that one need not be ours to open. */
 static int names_sync(const struct idem_backend *store)
 {
-    char parent[4096];
+    char parent[IDEM_LMDB_PATH_SIZE];
 
     if (!store->options.sync)
         return 0;
     snprintf(parent, sizeof parent, "%s/..", store->directory);
-    (void)directory_sync(parent);
-    return directory_sync(store->directory);
+    (void)!idem_lmdb_directory_sync(parent);
+    return idem_lmdb_directory_sync(store->directory);
+}
+
+static int environment_enter(struct idem_backend *store, struct idem_message *message)
+{
+    unsigned flags = MDB_NOTLS | MDB_NORDAHEAD | (store->options.sync ? 0 : MDB_NOSYNC);
+    int code = environment_configure(store);
+
+    if (!code)
+        code = mdb_env_open(store->env, store->directory, flags, 0600);
+    return idem_lmdb_failure(store, code, message);
 }
 
 int idem_lmdb_environment_open(struct idem_backend *store, struct idem_message *message)
 {
-    unsigned flags = MDB_NOTLS | MDB_NORDAHEAD | (store->options.sync ? 0 : MDB_NOSYNC);
     int dead;
-    int code = environment_configure(store);
-    int error;
+    int error = idem_lmdb_file_need(store, message);
 
-    if (!code)
-        code = mdb_env_open(store->env, store->directory, flags, 0600);
-    error = idem_lmdb_failure(store, code, message);
+    if (!error)
+        error = environment_enter(store, message);
     if (!error)
         error = length_check(store, message);
     if (!error) {
-        files_give(store);
+        idem_lmdb_file_give(store, "data.mdb");
+        idem_lmdb_file_give(store, "lock.mdb");
         mdb_reader_check(store->env, &dead);
-        error = contents_open(store, message);
+        error = idem_lmdb_failure(store, idem_lmdb_pages_check(store), message);
     }
     if (!error)
+        error = contents_open(store, message);
+    if (!error)
         error = idem_lmdb_failure(store, names_sync(store), message);
+    /* Opened again after a failure, it is as old as the first time. */
+    store->options.create = store->options.create && error;
     if (error)
         idem_lmdb_environment_close(store);
     return error;

@@ -81,8 +81,10 @@ static int lmdb_open(const struct idem_url *url, const struct idem_clock *clock,
     store->directory = text_copy(url->place);
     error =
         store->directory ? idem_lmdb_directory_prepare(store, message) : memory_failure(message);
-    if (!error)
+    if (!error) {
+        idem_lmdb_reserve_choose(store);
         error = idem_lmdb_directory_enter(store, message);
+    }
     if (error) {
         store_free(store);
         return error;
@@ -236,6 +238,25 @@ static void facts_room(struct facts *facts, struct idem_backend *store)
     fact_add(facts, "readers", "%u of %u", info.me_numreaders, info.me_maxreaders);
 }
 
+static void facts_claims(struct facts *facts, struct idem_backend *store)
+{
+    unsigned long long reserve = store->options.reserve, available;
+    uint64_t bytes = 0;
+
+    if (idem_lmdb_space_look(store, &bytes))
+        return;
+    available = bytes;
+    if (available > reserve)
+        fact_add(facts, "claims", "taken: %llu bytes are free, of which %llu are for verdicts",
+                 available, reserve);
+    else
+        fact_add(facts, "claims",
+                 "refused: %llu bytes are free, and a claim needs more than the %llu that are for "
+                 "verdicts; %s",
+                 available, reserve,
+                 store->space.device_full ? "make room on the device" : "raise size in its URL");
+}
+
 static void facts_counts(struct facts *facts, struct idem_backend *store)
 {
     MDB_stat records, expiry, audit;
@@ -266,8 +287,14 @@ static size_t lmdb_describe(struct idem_backend *store, struct idem_store_fact *
     if (store->env && store->pid == getpid()) {
         facts_counts(&facts, store);
         facts_room(&facts, store);
+        facts_claims(&facts, store);
     }
     return facts.count;
+}
+
+static bool lmdb_is_new(const struct idem_backend *store)
+{
+    return store->made;
 }
 
 const struct idem_backend_ops idem_backend_lmdb = {
@@ -278,4 +305,5 @@ const struct idem_backend_ops idem_backend_lmdb = {
     .apply = lmdb_apply,
     .peek = lmdb_peek,
     .describe = lmdb_describe,
+    .is_new = lmdb_is_new,
 };

@@ -3,12 +3,15 @@
  *
  *   lmdb.c         the backend's functions: open, close, peek, describe
  *   directory.c    may the store live in this directory; one handle a directory and process
+ *   create.c       the file: is it there, may it be made, making it
  *   environment.c  LMDB's environment: open it, check it, mend it
+ *   pages.c        a look at the pages that LMDB would follow without a look
  *   batch.c        one transaction around a batch; what to do when it does not fit
  *   record.c       one op on one id
  *   expiry.c       the index in time order, and the sweep
  *   space.c        how much room there is
  *   list.c         scan and audit
+ *   map.c          pages that the process need not keep
  *
  * Functions return 0, an MDB_ code or an errno, as LMDB does; lmdb.c turns them into idem's errors.
  */
@@ -30,7 +33,12 @@
 #define IDEM_LMDB_RESERVE_DEFAULT_MAX (UINT64_C(64) << 20)
 #define IDEM_LMDB_RESERVE_MIN         (UINT64_C(128) << 10) /* a few verdicts and their pages */
 
-#define IDEM_LMDB_SALT_NAME "salt" /* the key in "meta", terminator included */
+#define IDEM_LMDB_VERSION      1
+#define IDEM_LMDB_VERSION_NAME "version" /* keys in "meta", terminator included */
+#define IDEM_LMDB_SALT_NAME    "salt"
+#define IDEM_LMDB_DATABASES    4
+
+#define IDEM_LMDB_PATH_SIZE (IDEM_URL_SIZE_MAX + 32) /* of a file in the directory */
 
 /* When the map was last tidied up, and the process's page faults until then; see map.c. */
 struct idem_lmdb_touched {
@@ -40,8 +48,9 @@ struct idem_lmdb_touched {
 
 struct idem_lmdb_options {
     uint64_t size;    /* of the map: the most that the store may grow to */
-    uint64_t reserve; /* bytes that claims leave to verdicts */
+    uint64_t reserve; /* bytes that claims leave to verdicts; 0: to be chosen by the device */
     bool sync;
+    bool create; /* a store that is not there is made */
 };
 
 /* What is known about room; bytes throughout. See space.c. */
@@ -77,6 +86,7 @@ struct idem_backend {
     uint8_t *scratch; /* where a record is encoded that replaces the one it views */
     size_t scratch_size;
     struct idem_salt salt;
+    bool made; /* by this opening: it is new */
 };
 
 /* One batch under way. */
@@ -106,7 +116,16 @@ IDEM_MUST_CHECK int idem_lmdb_directory_prepare(struct idem_backend *store,
 IDEM_MUST_CHECK int idem_lmdb_directory_enter(struct idem_backend *store,
                                               struct idem_message *message);
 void idem_lmdb_directory_leave(struct idem_backend *store);
+IDEM_MUST_CHECK int idem_lmdb_directory_sync(const char *path);
+void idem_lmdb_reserve_choose(struct idem_backend *store);
 void idem_lmdb_user_name(char *ret_name, size_t size);
+
+/* A file that root made is given to the owner of the directory, or the server could not open it. */
+void idem_lmdb_file_give(const struct idem_backend *store, const char *name);
+
+/* create.c: returns 0 when data.mdb is there; makes it if there never was one, and that is allowed.
+ */
+IDEM_MUST_CHECK int idem_lmdb_file_need(struct idem_backend *store, struct idem_message *message);
 
 /* environment.c */
 IDEM_MUST_CHECK int idem_lmdb_environment_open(struct idem_backend *store,
@@ -148,6 +167,12 @@ void idem_lmdb_space_end(struct idem_lmdb_batch *batch);
 void idem_lmdb_space_use(struct idem_lmdb_batch *batch, size_t size);
 bool idem_lmdb_space_is_out(const struct idem_backend *store);
 IDEM_MUST_CHECK int idem_lmdb_space_free(struct idem_backend *store, uint64_t *ret_bytes);
+
+/* What a claim would find: bytes that may be written, the free list and the reserve included. */
+IDEM_MUST_CHECK int idem_lmdb_space_look(struct idem_backend *store, uint64_t *ret_available);
+
+/* pages.c: MDB_CORRUPTED when a page is not what it must be. Looks at so many pages at most. */
+IDEM_MUST_CHECK int idem_lmdb_pages_check(struct idem_backend *store);
 
 /* map.c: gives back what was read through the map, now and then. Between transactions. */
 void idem_lmdb_map_tidy(struct idem_backend *store);

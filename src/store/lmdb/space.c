@@ -239,6 +239,16 @@ int idem_lmdb_space_begin(struct idem_lmdb_batch *batch, struct idem_op *const *
     return available_estimate(batch, ahead);
 }
 
+int idem_lmdb_space_look(struct idem_backend *store, uint64_t *ret_available)
+{
+    uint64_t free_bytes = 0;
+    int code = idem_lmdb_space_free(store, &free_bytes);
+
+    if (!code)
+        *ret_available = room_ahead(store) + free_bytes;
+    return code;
+}
+
 void idem_lmdb_space_use(struct idem_lmdb_batch *batch, size_t size)
 {
     uint64_t page = batch->store->space.page_size;

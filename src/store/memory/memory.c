@@ -441,7 +441,9 @@ static size_t memory_describe(struct idem_backend *store, struct idem_store_fact
                                               "process ends"},
                                     {.name = "size"},
                                     {.name = "used"},
-                                    {.name = "records"}};
+                                    {.name = "records"},
+                                    {.name = "claims"}};
+    uint64_t left;
     size_t count = sizeof all / sizeof all[0];
 
     pthread_mutex_lock(&store->lock);
@@ -449,11 +451,23 @@ static size_t memory_describe(struct idem_backend *store, struct idem_store_fact
     snprintf(all[3].value, sizeof all[3].value, "%llu bytes",
              (unsigned long long)store->table.bytes);
     snprintf(all[4].value, sizeof all[4].value, "%zu", store->table.count);
+    left = bytes_left(store);
+    snprintf(all[5].value, sizeof all[5].value,
+             "%s: %llu bytes are free, of which %llu are for verdicts",
+             left > store->reserve ? "taken" : "refused", (unsigned long long)left,
+             (unsigned long long)store->reserve);
     pthread_mutex_unlock(&store->lock);
     if (count > max)
         count = max;
     memcpy(facts, all, count * sizeof all[0]);
     return count;
+}
+
+/* Nothing was there before, ever. */
+static bool memory_is_new(const struct idem_backend *store)
+{
+    (void)store;
+    return true;
 }
 
 const struct idem_backend_ops idem_backend_memory = {
@@ -464,4 +478,5 @@ const struct idem_backend_ops idem_backend_memory = {
     .apply = memory_apply,
     .peek = memory_peek,
     .describe = memory_describe,
+    .is_new = memory_is_new,
 };
