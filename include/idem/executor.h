@@ -59,8 +59,9 @@ struct idem_executor_options {
     const struct idem_clock *clock; /* the store's; NULL = the host's. Must outlive the store. */
     /*
      * One callback for everything worth telling, from the executor's thread; it must not block.
-     * Each change of condition is told once: `error` negative when the store stops working, 0 when
-     * it works again or for a plain remark.
+     * Each change of condition is told once: `error` negative when the store stops working, or has
+     * no room for claims or for an answer; 0 when it works again, or for a plain remark, such as
+     * that the store that was opened is a new one.
      */
     void (*trace)(void *context, int error, const char *text);
     void *context;

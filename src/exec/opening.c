@@ -100,6 +100,8 @@ int idem_executor_open_store(struct idem_executor *executor)
     }
     if (executor->opens_failed > 0)
         condition_worked(executor);
+    if (idem_store_is_new(store))
+        idem_executor_trace(executor, 0, "made a new, empty store: no earlier key is protected");
     executor->opens_failed = 0;
     executor->applies_failed = 0;
     executor->sweep_due_us = executor->options.sweep_us < 0

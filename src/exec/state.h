@@ -33,6 +33,9 @@
 /* So long without a failure, and "available again" is told. */
 #define IDEM_CALM_US IDEM_SECOND_US
 
+/* At most one line in so long tells that an answer was not kept. */
+#define IDEM_TOMBSTONE_PAUSE_US IDEM_SECOND_US
+
 /* So long _free waits for the thread to come back from the store. */
 #define IDEM_END_GRACE_US IDEM_SECOND_US
 
@@ -49,6 +52,17 @@ struct idem_settle {
     struct idem_job_queue buckets[IDEM_SETTLE_BUCKETS];
     size_t count;
     int64_t due_us; /* of the earliest, or earlier */
+};
+
+/* What was seen of a store that has no room, and what was told of it; see room.c. */
+struct idem_room {
+    size_t batch_refused, batch_taken; /* claims in batches, not told yet */
+    bool full;                         /* the refusing was told */
+    uint64_t refused;                  /* claims, since then */
+    int64_t refused_us;                /* when the last was */
+    uint64_t tombstones;               /* answers not kept since the last line about one */
+    int64_t tombstone_us;              /* when that was; 0: never */
+    struct idem_id tombstone_id;       /* of the latest */
 };
 
 enum idem_peek_state {
@@ -110,6 +124,7 @@ struct idem_executor {
     unsigned applies_failed; /* in a row */
     int condition;           /* the error that was traced last, 0 once "available again" was */
     int64_t failed_us;
+    struct idem_room room;
     struct idem_op sweep;
 };
 
@@ -194,6 +209,10 @@ IDEM_MUST_CHECK int idem_executor_apply_failed(struct idem_executor *executor, i
                                                const char *sentence);
 void idem_executor_apply_worked(struct idem_executor *executor);
 bool idem_error_is_of_one_op(int error);
+
+/* room.c: looks at the batch that was just applied; tells, when there is time. */
+void idem_executor_room_gather(struct idem_executor *executor);
+IDEM_MUST_CHECK int idem_executor_room_tell(struct idem_executor *executor);
 
 /* worker.c */
 void *idem_executor_main(void *argument);

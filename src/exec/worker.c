@@ -183,7 +183,7 @@ static int queue_apply(struct idem_executor *executor, struct idem_job_queue *qu
 
     while (queue->first) {
         bool split;
-        int error, left;
+        int error, left = 0;
 
         batch_fill(executor, queue, limit);
         if (executor->batch_count == 0)
@@ -191,6 +191,8 @@ static int queue_apply(struct idem_executor *executor, struct idem_job_queue *qu
         error = ops_apply(executor, executor->ops, executor->batch_count, &message);
         if (error == IDEM_LEFT_BEHIND)
             return error;
+        if (!error)
+            idem_executor_room_gather(executor);
         split = idem_error_is_of_one_op(error) && executor->batch_count > 1;
         if (split)
             batch_put_back(executor, queue);
@@ -199,14 +201,15 @@ static int queue_apply(struct idem_executor *executor, struct idem_job_queue *qu
         limit = split ? 1 : limit;
         if (!error) {
             idem_executor_apply_worked(executor);
-            continue;
+            left = idem_executor_room_tell(executor);
+        } else {
+            if (!idem_error_is_of_one_op(error))
+                queue_fail(executor, queue, error);
+            left = idem_executor_apply_failed(executor, error, message.text);
         }
-        if (!idem_error_is_of_one_op(error))
-            queue_fail(executor, queue, error);
-        left = idem_executor_apply_failed(executor, error, message.text);
         if (left)
             return left;
-        if (!idem_error_is_of_one_op(error))
+        if (error && !idem_error_is_of_one_op(error))
             return error;
     }
     return 0;
@@ -257,7 +260,7 @@ static int sweep_apply(struct idem_executor *executor)
     idem_executor_apply_worked(executor);
     sweep_end(executor);
     idem_op_deinit(op);
-    return 0;
+    return idem_executor_room_tell(executor); /* what was held back for a while */
 }
 
 /* Steps 3 to 5. Errors have been dealt with when it returns: 0 or IDEM_LEFT_BEHIND. */

@@ -64,6 +64,14 @@ struct idem_executor *scene_start_closed(struct idem_executor_options *options)
     return start("memory:", options);
 }
 
+struct idem_executor *scene_start_url(const char *url, struct idem_executor_options *options)
+{
+    struct idem_executor *executor = start(url, options);
+
+    await_open(executor);
+    return executor;
+}
+
 struct idem_executor *scene_start(struct idem_executor_options *options)
 {
     struct idem_executor *executor = scene_start_closed(options);
@@ -74,19 +82,21 @@ struct idem_executor *scene_start(struct idem_executor_options *options)
 
 static char lmdb_directory[32];
 
-struct idem_executor *scene_start_lmdb(struct idem_executor_options *options)
+struct idem_executor *scene_start_lmdb_again(struct idem_executor_options *options)
 {
-    struct idem_executor *executor;
     char url[128];
 
+    (void)snprintf(url, sizeof url, "lmdb:%s?sync=off&size=64m", lmdb_directory);
+    return scene_start_url(url, options);
+}
+
+struct idem_executor *scene_start_lmdb(struct idem_executor_options *options)
+{
     if (idem_store_url_check("lmdb:/tmp/idem-exec", NULL, NULL) == IDEM_ERR_UNSUPPORTED)
         return NULL;
     (void)snprintf(lmdb_directory, sizeof lmdb_directory, "/tmp/idem-exec-XXXXXX");
     assert_non_null(mkdtemp(lmdb_directory));
-    (void)snprintf(url, sizeof url, "lmdb:%s?sync=off&size=64m", lmdb_directory);
-    executor = start(url, options);
-    await_open(executor);
-    return executor;
+    return scene_start_lmdb_again(options);
 }
 
 static int entry_remove(const char *path, const struct stat *status, int type, struct FTW *ftw)

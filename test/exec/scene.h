@@ -31,8 +31,11 @@ struct scene_trace {
 struct idem_executor *scene_start(struct idem_executor_options *options);
 /* The same without waiting. */
 struct idem_executor *scene_start_closed(struct idem_executor_options *options);
+/* On another store in memory, such as a small one. */
+struct idem_executor *scene_start_url(const char *url, struct idem_executor_options *options);
 /* An executor on lmdb: in a directory of its own, NULL when this build has no such store. */
 struct idem_executor *scene_start_lmdb(struct idem_executor_options *options);
+struct idem_executor *scene_start_lmdb_again(struct idem_executor_options *options);
 void scene_remove_lmdb(void); /* after _free */
 
 /* Jobs on the id and by the owner with that first byte. */

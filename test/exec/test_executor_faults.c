@@ -235,7 +235,7 @@ static void test_closed_store(void **state)
     assert_int_equal(fail.job.error, 0);
     assert_int_equal(fail.delayed, 1);
     assert_int_equal(faults_opens(), 3);
-    assert_int_equal(scene_traces(traces, COUNT(traces)), 2);
+    assert_int_equal(scene_traces(traces, COUNT(traces)), 3); /* the last: it is new */
     assert_int_equal(traces[0].error, IDEM_ERR_IO);
     assert_string_equal(traces[0].text, "store unavailable: the test does not let it open");
     assert_int_equal(traces[1].error, 0);
