@@ -137,7 +137,7 @@ def test_wrong_listen(address):
     ("a; #", "comment"), ("a\nb;", "line end"), ("a\rb;", "line end"), ("a b;\\", "backslash"),
     ('a "b"c;', "closing quote"), ('a "b""c";', "closing quote"), ("a \\;", "does not end in ;"),
     ("proxy_pass http://a;", "writes proxy_pass itself; say where the API is with --upstream"),
-    ("a b; 'proxy_pass' x;", "with --upstream"), ("idempotency off;", "with the store that --store"),
+    ("a b; 'proxy_pass' x;", "with --upstream"), ("idempotency off;", "the store that --store"),
     ("idempotency main;", "idempotency itself"), ("idempotency_store b memory:;", "with --store"),
 ])
 def test_set_cannot_leave_the_location(directive, sentence):

@@ -1,4 +1,4 @@
-"""The command and a store that is damaged, full, or makes its library crash: never without a word."""
+"""The command and a store that is damaged, full or crashes its library: never without a word."""
 
 import json
 import os
