@@ -247,6 +247,7 @@ static bool is_any(const struct sockaddr *address)
 
 static bool addresses_meet(const struct sockaddr *to, socklen_t to_size, const struct sockaddr *at)
 {
+    const void *to_bytes, *at_bytes;
     size_t size;
 
     if (to->sa_family != at->sa_family) {
@@ -256,7 +257,9 @@ static bool addresses_meet(const struct sockaddr *to, socklen_t to_size, const s
     if (is_any(at) || is_any(to)) {
         return is_of_this_machine(to, to_size);
     }
-    return memcmp(address_bytes(to, &size), address_bytes(at, &size), size) == 0;
+    to_bytes = address_bytes(to, &size);
+    at_bytes = address_bytes(at, &size);
+    return memcmp(to_bytes, at_bytes, size) == 0;
 }
 
 bool idem_upstream_is_listen(const struct idem_upstream *upstream, const struct idem_listen *listen)

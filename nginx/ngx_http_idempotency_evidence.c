@@ -12,6 +12,7 @@
 
 
 static ngx_uint_t ngx_http_idempotency_sent(ngx_http_request_t *r);
+static ngx_uint_t ngx_http_idempotency_received(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_idempotency_framed_twice(ngx_http_upstream_t *u);
 
 
@@ -51,6 +52,16 @@ ngx_http_idempotency_sent(ngx_http_request_t *r)
 }
 
 
+/* whether the last upstream sent anything at all */
+
+static ngx_uint_t
+ngx_http_idempotency_received(ngx_http_request_t *r)
+{
+    return r->upstream && r->upstream->state
+           && r->upstream->state->bytes_received > 0;
+}
+
+
 /*
  * Whether the last upstream gave a whole, valid, final answer head.  Status
  * below 200: before nginx 1.29 a 103 counts as the answer, which it is not.
@@ -78,8 +89,12 @@ ngx_http_idempotency_evidence(ngx_http_idempotency_ctx_t *ctx)
         return IDEM_EVIDENCE_NOT_SENT;
     }
 
-    return ngx_http_idempotency_answered(ctx->request)
-           ? IDEM_EVIDENCE_TRUNCATED : IDEM_EVIDENCE_UNANSWERED;
+    if (ngx_http_idempotency_answered(ctx->request)) {
+        return IDEM_EVIDENCE_TRUNCATED;
+    }
+
+    return ngx_http_idempotency_received(ctx->request)
+           ? IDEM_EVIDENCE_INVALID : IDEM_EVIDENCE_UNANSWERED;
 }
 
 

@@ -55,6 +55,7 @@ enum idem_evidence {
     IDEM_EVIDENCE_NOT_SENT,   /* no byte of the request reached any upstream */
     IDEM_EVIDENCE_UNANSWERED, /* a byte may have, and no answer came */
     IDEM_EVIDENCE_TRUNCATED,  /* an answer began and was cut short */
+    IDEM_EVIDENCE_INVALID,    /* bytes came back that are no final answer of HTTP */
 };
 
 struct idem_event {

@@ -43,6 +43,7 @@ enum idem_reason {
     IDEM_REASON_NO_ROOM = 7,    /* tombstone: the store had no room for the answer */
     IDEM_REASON_RESOLVED = 8,   /* tombstone: a person said "it was executed" without an answer */
     IDEM_REASON_REPLACED = 9,   /* tombstone: the gateway was told to answer with something else */
+    IDEM_REASON_INVALID = 10,   /* what came back is no final answer of HTTP */
 };
 
 const char *idem_reason_text(enum idem_reason reason); /* "unanswered" …, never NULL */

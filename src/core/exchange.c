@@ -275,6 +275,12 @@ static void on_answer_end(struct idem_exchange *x, const struct idem_event *even
 static void give_up(struct idem_exchange *x, const struct idem_event *event,
                     struct idem_effects *effects)
 {
+    static const enum idem_reason REASONS[] = {
+        [IDEM_EVIDENCE_NOT_SENT] = IDEM_REASON_NONE,
+        [IDEM_EVIDENCE_UNANSWERED] = IDEM_REASON_UNANSWERED,
+        [IDEM_EVIDENCE_TRUNCATED] = IDEM_REASON_TRUNCATED,
+        [IDEM_EVIDENCE_INVALID] = IDEM_REASON_INVALID,
+    };
     bool sent = event->evidence != IDEM_EVIDENCE_NOT_SENT;
 
     x->failure = idem_problem_make(sent ? IDEM_PROBLEM_UPSTREAM_UNANSWERED
@@ -283,8 +289,7 @@ static void give_up(struct idem_exchange *x, const struct idem_event *event,
         x->failure.status = event->status;
     }
     record_verdict(x, effects, sent ? IDEM_OUTCOME_UNKNOWN : IDEM_OUTCOME_FAILED,
-                   event->evidence == IDEM_EVIDENCE_TRUNCATED ? IDEM_REASON_TRUNCATED
-                                                              : IDEM_REASON_UNANSWERED);
+                   REASONS[event->evidence]);
 }
 
 /*

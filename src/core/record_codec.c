@@ -103,7 +103,8 @@ static bool reason_valid(const struct idem_record *record)
 {
     if (record->state != IDEM_STATE_UNKNOWN)
         return record->reason == IDEM_REASON_NONE;
-    return record->reason >= IDEM_REASON_NONE && record->reason <= IDEM_REASON_ABORTED;
+    return record->reason == IDEM_REASON_INVALID ||
+           (record->reason >= IDEM_REASON_NONE && record->reason <= IDEM_REASON_ABORTED);
 }
 
 static bool times_valid(const struct idem_record *record)

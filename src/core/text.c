@@ -44,6 +44,7 @@ const char *idem_reason_text(enum idem_reason reason)
         [IDEM_REASON_DECLARED] = "declared",   [IDEM_REASON_ABORTED] = "aborted",
         [IDEM_REASON_TOO_LARGE] = "too_large", [IDEM_REASON_NO_ROOM] = "no_room",
         [IDEM_REASON_RESOLVED] = "resolved",   [IDEM_REASON_REPLACED] = "replaced",
+        [IDEM_REASON_INVALID] = "invalid",
     };
 
     return text_at(texts, TEXT_COUNT(texts), (int)reason, "none");

@@ -1,4 +1,4 @@
-"""What the person on call finds in the error log when an answer was not kept, or a key not taken."""
+"""What the log tells the person on call: an answer that was not kept, a key that was not taken."""
 
 import re
 

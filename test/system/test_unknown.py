@@ -149,6 +149,7 @@ def test_early_hints_of_the_upstream_are_no_answer(scene, key):
     else:
         assert_problem(first, "upstream-unanswered", first.status)
         assert_held(scene, key)
+        assert "outcome unknown (invalid)" in scene.nginx.log()
     assert scene.upstream.count(key) == 1
 
 

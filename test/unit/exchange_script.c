@@ -125,6 +125,9 @@ static enum idem_evidence evidence_of(const char *word)
     if (first_is(word, "unsent")) {
         return IDEM_EVIDENCE_NOT_SENT;
     }
+    if (first_is(word, "invalid")) {
+        return IDEM_EVIDENCE_INVALID;
+    }
     return first_is(word, "truncated") ? IDEM_EVIDENCE_TRUNCATED : IDEM_EVIDENCE_UNANSWERED;
 }
 

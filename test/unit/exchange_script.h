@@ -32,7 +32,7 @@ void script_restart(struct script *script);
  *   renew ok|lost|failed        complete|fail|abandon ok|lost|failed
  *   get absent|completed|processing|unknown|failed|error
  *   head STATUS [final|failed|unknown|length=N|own=STATUS]      body N      end
- *   upstream unsent|unanswered|truncated [STATUS]       rerouted unsent|sent [STATUS]
+ *   upstream unsent|unanswered|truncated|invalid [STATUS]       rerouted unsent|sent [STATUS]
  * and returns the trace of its effects, "-" for none. Fails the test on other words.
  */
 const char *script_feed(struct script *script, const char *words);

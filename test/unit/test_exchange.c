@@ -162,6 +162,12 @@ static void test_evidence_decides_when_no_answer_comes(void **state)
 
     script_init(&x);
     until_forwarded();
+    STEP(&x, "upstream invalid", "abandon");
+    assert_int_equal(x.exchange.reason, IDEM_REASON_INVALID);
+    STEP(&x, "abandon ok", "refuse upstream-unanswered 502");
+
+    script_init(&x);
+    until_forwarded();
     STEP(&x, "head 200", "-");
     STEP(&x, "body 10", "-");
     STEP(&x, "upstream truncated", "abandon");

@@ -107,6 +107,8 @@ static void test_every_reason(void **state)
         record.reason = (enum idem_reason)reason;
         answer_drop(&record);
         assert_round_trip(&record);
+        record.reason = IDEM_REASON_INVALID;
+        assert_round_trip(&record);
     }
     for (int reason = IDEM_REASON_TOO_LARGE; reason <= IDEM_REASON_REPLACED; reason++) {
         struct idem_record record = sample();

@@ -44,7 +44,7 @@ static void test_states(void **state)
 static void test_reasons(void **state)
 {
     (void)state;
-    ASSERT_WORDS(idem_reason_text, enum idem_reason, IDEM_REASON_UNANSWERED, IDEM_REASON_REPLACED,
+    ASSERT_WORDS(idem_reason_text, enum idem_reason, IDEM_REASON_UNANSWERED, IDEM_REASON_INVALID,
                  "none");
     assert_string_equal(idem_reason_text(IDEM_REASON_UNANSWERED), "unanswered");
     assert_string_equal(idem_reason_text(IDEM_REASON_TOO_LARGE), "too_large");
