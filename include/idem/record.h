@@ -48,6 +48,9 @@ enum idem_reason {
 
 const char *idem_reason_text(enum idem_reason reason); /* "unanswered" …, never NULL */
 
+/* True for the reasons that a record may be UNKNOWN for, NONE among them. */
+bool idem_reason_is_unknown(enum idem_reason reason);
+
 /*
  * The kept answer. `headers` is a block of header lines in order with repeats kept, written with
  * idem_headers_append() and read with idem_headers_next(). A tombstone has a reason and no bytes.

@@ -1,5 +1,11 @@
 #include <idem/record.h>
 
+bool idem_reason_is_unknown(enum idem_reason reason)
+{
+    return reason == IDEM_REASON_INVALID ||
+           ((int)reason >= IDEM_REASON_NONE && reason <= IDEM_REASON_ABORTED);
+}
+
 bool idem_record_expired_at(const struct idem_record *record, int64_t now_us)
 {
     return record->expires_us != IDEM_NEVER_US && now_us >= record->expires_us;

@@ -103,8 +103,7 @@ static bool reason_valid(const struct idem_record *record)
 {
     if (record->state != IDEM_STATE_UNKNOWN)
         return record->reason == IDEM_REASON_NONE;
-    return record->reason == IDEM_REASON_INVALID ||
-           (record->reason >= IDEM_REASON_NONE && record->reason <= IDEM_REASON_ABORTED);
+    return idem_reason_is_unknown(record->reason);
 }
 
 static bool times_valid(const struct idem_record *record)

@@ -46,8 +46,8 @@ static const char *answer_fault(const struct idem_answer *answer)
 static const char *verdict_fault(enum idem_op_kind kind, const struct idem_verdict *in)
 {
     if (kind == IDEM_OP_ABANDON)
-        return in->reason > IDEM_REASON_ABORTED ? "its reason is none of those of an unknown"
-                                                : NULL;
+        return !idem_reason_is_unknown(in->reason) ? "its reason is none of those of an unknown"
+                                                   : NULL;
     if (in->ttl_us < 0)
         return "its ttl is negative";
     if (kind == IDEM_OP_COMPLETE)

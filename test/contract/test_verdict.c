@@ -187,6 +187,26 @@ static void lapsed_takes_late_abandon(void **state)
     expect(claim(world, "k", "B"), UNKNOWN);
 }
 
+static void abandon_keeps_its_reason(void **state)
+{
+    static const enum idem_reason reasons[] = {
+        IDEM_REASON_NONE,     IDEM_REASON_UNANSWERED, IDEM_REASON_TRUNCATED, IDEM_REASON_STATUS,
+        IDEM_REASON_DECLARED, IDEM_REASON_ABORTED,    IDEM_REASON_INVALID,
+    };
+    struct world *world = *state;
+    char key[] = "k0";
+
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++, key[1]++) {
+        struct idem_op *op;
+
+        claim(world, key, "A");
+        op = verdict_make(world, IDEM_OP_ABANDON, key, "A");
+        op->in.verdict.reason = reasons[i];
+        expect(run(world, op), OK);
+        assert_int_equal(record_of(world, key)->reason, reasons[i]);
+    }
+}
+
 static void abandon_keeps_expiry(void **state)
 {
     struct world *world = *state;
@@ -400,6 +420,7 @@ static const struct rule rules[] = {
      TRAIT_CLOCK},
     {"a lapsed record takes its own owner's late fail", lapsed_takes_late_fail, TRAIT_CLOCK},
     {"a lapsed record takes its own owner's late abandon", lapsed_takes_late_abandon, TRAIT_CLOCK},
+    {"abandon keeps every reason that an unknown may have", abandon_keeps_its_reason, 0},
     {"abandon does not move the expiry", abandon_keeps_expiry, TRAIT_CLOCK},
     {"on an absent id complete, abandon and renew are lost and create nothing",
      nothing_comes_of_absent, 0},
