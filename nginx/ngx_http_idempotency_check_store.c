@@ -22,6 +22,8 @@ static void ngx_http_idempotency_own_files(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store);
 static ngx_uint_t ngx_http_idempotency_has_data(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store);
+static u_char *ngx_http_idempotency_file_name(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_uint_t i);
 
 
 /*
@@ -197,21 +199,44 @@ ngx_http_idempotency_check_parent(ngx_conf_t *cf,
 }
 
 
+/* either file: a lock without data is a store that lost its data */
+
 static ngx_uint_t
 ngx_http_idempotency_has_data(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store)
 {
     u_char           *name;
+    ngx_uint_t        i;
     ngx_file_info_t   fi;
+
+    for (i = 0; i < 2; i++) {
+        name = ngx_http_idempotency_file_name(cf, store, i);
+
+        if (name && ngx_file_info(name, &fi) != NGX_FILE_ERROR) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static u_char *
+ngx_http_idempotency_file_name(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_uint_t i)
+{
+    u_char  *name;
+
+    static const char  *files[] = { "data.mdb", "lock.mdb" };
 
     name = ngx_pnalloc(cf->pool, store->directory.len + sizeof("/data.mdb"));
     if (name == NULL) {
-        return 0;
+        return NULL;
     }
 
-    ngx_sprintf(name, "%V/data.mdb%Z", &store->directory);
+    ngx_sprintf(name, "%V/%s%Z", &store->directory, files[i]);
 
-    return ngx_file_info(name, &fi) != NGX_FILE_ERROR;
+    return name;
 }
 
 
@@ -225,8 +250,6 @@ ngx_http_idempotency_own_files(ngx_conf_t *cf,
     ngx_uint_t        i;
     ngx_file_info_t   directory, file;
 
-    static const char  *files[] = { "data.mdb", "lock.mdb" };
-
     if (geteuid() != 0
         || ngx_file_info(store->directory.data, &directory) == NGX_FILE_ERROR
         || directory.st_uid == 0)
@@ -235,15 +258,10 @@ ngx_http_idempotency_own_files(ngx_conf_t *cf,
     }
 
     for (i = 0; i < 2; i++) {
-        name = ngx_pnalloc(cf->pool, store->directory.len
-                                     + sizeof("/data.mdb"));
-        if (name == NULL) {
-            return;
-        }
+        name = ngx_http_idempotency_file_name(cf, store, i);
 
-        ngx_sprintf(name, "%V/%s%Z", &store->directory, files[i]);
-
-        if (ngx_file_info(name, &file) == NGX_FILE_ERROR
+        if (name == NULL
+            || ngx_file_info(name, &file) == NGX_FILE_ERROR
             || file.st_uid == directory.st_uid)
         {
             continue;

@@ -295,7 +295,7 @@ def corrupt(path, start, size):
         file.write(os.urandom(size))
 
 
-@pytest.mark.parametrize("what", ["garbage", "meta pages", "cut"])
+@pytest.mark.parametrize("what", ["garbage", "meta pages", "cut", "emptied", "removed"])
 def test_corrupted_file_is_told_and_nothing_is_forwarded(make_scene, what):
     scene = make_scene()
     keys = [new_key() for _ in range(30)]
@@ -308,8 +308,10 @@ def test_corrupted_file_is_told_and_nothing_is_forwarded(make_scene, what):
         corrupt(data, 0, size)
     elif what == "meta pages":
         corrupt(data, 0, 8192)
+    elif what == "removed":
+        os.unlink(data)  # lock.mdb tells that there was a store
     else:
-        os.truncate(data, 8192)
+        os.truncate(data, 8192 if what == "cut" else 0)
     refused_or_closed(scene, scene.store_directory)
 
 
