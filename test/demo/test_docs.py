@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 
 import pytest
 
@@ -94,3 +95,10 @@ def test_every_reason_is_explained_to_the_person_on_call():
     assert reasons
     for word in reasons:
         assert f"`{word}`" in page, word
+
+
+def test_the_table_of_moves_is_the_one_in_the_code():
+    build = os.environ.get("IDEM_BUILD", os.path.join(REPOSITORY, "build"))
+    printed = subprocess.run([os.path.join(build, "test/unit/print_moves")], capture_output=True,
+                             text=True, check=True).stdout
+    assert printed.count("\n") > 10 and "\n" + printed + "\n" in read("ARCHITECTURE.md")
