@@ -75,7 +75,7 @@ ngx_http_idempotency_trace_flush(ngx_http_idempotency_store_t *store)
     pthread_mutex_lock(&trace->lock);
 
     for (i = 0; i < trace->count; i++) {
-        level = trace->errors[i] ? NGX_LOG_ERR : NGX_LOG_NOTICE;
+        level = trace->errors[i] ? NGX_LOG_ERR : NGX_LOG_WARN;
 
         ngx_log_error(level, ngx_cycle->log, 0,
                       "idempotency store \"%V\": %s", &store->name,

@@ -54,3 +54,17 @@ def test_an_answer_with_two_lengths_or_a_length_and_chunks_is_not_whole(scene):
         assert scene.post(key).status == 502
         assert_problem(scene.post(key), "outcome-unknown")
         assert scene.upstream.count(key) == 1
+
+
+def test_a_new_store_is_told_as_a_warning_and_an_old_one_is_not(make_scene, key):
+    """A wrong mount looks like a new store: no earlier key is protected."""
+    scene = make_scene()
+    assert scene.post(key).status == 201
+    wait_until(lambda: said(scene, "made a new, empty store"), "the new store to be told")
+    assert all("[warn]" in line for line in said(scene, "made a new, empty store"))
+    times = len(said(scene, "made a new, empty store"))
+    scene.nginx.quit()
+    scene.nginx.start()
+    assert scene.post(key).replayed
+    scene.nginx.quit()  # a leaving worker says all that it still has to say
+    assert len(said(scene, "made a new, empty store")) == times == 1
