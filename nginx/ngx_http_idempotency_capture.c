@@ -52,10 +52,6 @@ ngx_http_idempotency_head_event(ngx_http_idempotency_ctx_t *ctx,
         event->own_status = u->headers_in.status_n;
         event->declared = ngx_http_idempotency_declared(r);
     }
-
-    if (ctx->not_executed) {
-        event->declared = IDEM_OUTCOME_FAILED;
-    }
 }
 
 

@@ -83,9 +83,7 @@ ngx_http_idempotency_answered(ngx_http_request_t *r)
 enum idem_evidence
 ngx_http_idempotency_evidence(ngx_http_idempotency_ctx_t *ctx)
 {
-    /* what was sent for an error page was not the operation */
-
-    if (ctx->not_executed || !ngx_http_idempotency_sent(ctx->request)) {
+    if (!ngx_http_idempotency_sent(ctx->request)) {
         return IDEM_EVIDENCE_NOT_SENT;
     }
 

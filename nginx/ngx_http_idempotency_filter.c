@@ -23,6 +23,7 @@
 static ngx_int_t ngx_http_idempotency_header_filter(ngx_http_request_t *r);
 static ngx_int_t ngx_http_idempotency_body_filter(ngx_http_request_t *r,
     ngx_chain_t *in);
+static ngx_int_t ngx_http_idempotency_bypassed(ngx_http_idempotency_ctx_t *ctx);
 static void ngx_http_idempotency_hide_word(ngx_http_request_t *r);
 static void ngx_http_idempotency_hide_marks(ngx_http_idempotency_ctx_t *ctx);
 static ngx_int_t ngx_http_idempotency_mark(ngx_http_idempotency_ctx_t *ctx,
@@ -63,16 +64,7 @@ ngx_http_idempotency_header_filter(ngx_http_request_t *r)
     }
 
     if (ctx->outcome == NGX_HTTP_IDEMPOTENCY_BYPASSED) {
-        ctx->flowing = 1;
-        ngx_http_idempotency_hide_marks(ctx);
-
-        if (ngx_http_idempotency_mark(ctx, "Idempotency-Bypassed", "true")
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-
-        return ngx_http_next_header_filter(r);
+        return ngx_http_idempotency_bypassed(ctx);
     }
 
     if (ctx->held) {
@@ -103,7 +95,30 @@ ngx_http_idempotency_header_filter(ngx_http_request_t *r)
     rc = ngx_http_idempotency_head(ctx);
     ctx->filtering = 0;
 
+    if (rc == NGX_OK && ctx->released && r->header_only) {
+        /* decided at once, and no body will come by */
+        return ngx_http_idempotency_output(ctx);
+    }
+
     return rc;
+}
+
+
+/* not guarded, and the client is told */
+
+static ngx_int_t
+ngx_http_idempotency_bypassed(ngx_http_idempotency_ctx_t *ctx)
+{
+    ctx->flowing = 1;
+    ngx_http_idempotency_hide_marks(ctx);
+
+    if (ngx_http_idempotency_mark(ctx, "Idempotency-Bypassed", "true")
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_next_header_filter(ctx->request);
 }
 
 

@@ -199,7 +199,6 @@ struct ngx_http_idempotency_ctx_s {
     unsigned                         hashing:1;   /* the body is being read */
     unsigned                         handling:1;  /* inside our handler */
     unsigned                         resume:1;    /* forward: run phases on */
-    unsigned                         not_executed:1; /* only a page is asked */
     unsigned                         told:1;      /* attempt and fence pushed */
     unsigned                         held:1;      /* the header is held */
     unsigned                         upstreams:1; /* ... the upstream's own */

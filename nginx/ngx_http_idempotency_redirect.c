@@ -48,9 +48,10 @@ ngx_http_idempotency_again(ngx_http_idempotency_ctx_t *ctx)
 
 
 /*
- * error_page may ask for a page by GET, wherever that comes from, as long as
- * nothing was sent: it is no execution.  Once something was sent, only a file
- * is left, for no second upstream may see the request.
+ * A file may answer: what error_page asks for by GET, or the operation itself
+ * where no upstream was asked yet.  A page from an upstream may not, not even
+ * by GET: the body and the key would go along, and by "proxy_method" or by its
+ * own will the upstream might execute it.
  */
 
 static ngx_uint_t
@@ -60,19 +61,8 @@ ngx_http_idempotency_page(ngx_http_idempotency_ctx_t *ctx)
 
     r = ctx->request;
 
-    if (r->method != NGX_HTTP_GET || ctx->method == NGX_HTTP_GET) {
-
-        /* the operation itself: a file answers it, if no upstream was asked */
-
-        return r->content_handler == NULL && r->upstream == NULL;
-    }
-
-    if (ngx_http_idempotency_evidence(ctx) == IDEM_EVIDENCE_NOT_SENT) {
-        ctx->not_executed = 1;
-        return 1;
-    }
-
-    return r->content_handler == NULL;
+    return r->content_handler == NULL
+           && (r->method != ctx->method || r->upstream == NULL);
 }
 
 
@@ -100,6 +90,10 @@ ngx_http_idempotency_reroute_event(ngx_http_idempotency_ctx_t *ctx,
 
     if (event->evidence != IDEM_EVIDENCE_NOT_SENT) {
         why = "for it was sent to an upstream already";
+
+    } else if (r->method != ctx->method) {
+        why = "for it would be another request there";
+        event->kind = IDEM_EVENT_UPSTREAM_FAILED;
 
     } else if (conf->store != ctx->conf->store) {
         why = "which is not guarded by the same store and might send it "

@@ -98,12 +98,16 @@ ngx_http_idempotency_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_idempotency_module);
+
+    if (conf->store == NULL && !r->internal) {
+        return NGX_DECLINED;
+    }
+
     ctx = ngx_http_idempotency_get_ctx(r);
     if (ctx) {
         return ngx_http_idempotency_again(ctx);
     }
-
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_idempotency_module);
 
     if (conf->store == NULL || !(r->method & conf->methods)) {
         return NGX_DECLINED;

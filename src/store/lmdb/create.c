@@ -11,6 +11,7 @@
  * One process at a time does 2 and 3. It holds a lock on the directory, which ends with it; what
  * one that was killed left under the other name is replaced by the next.
  */
+#define _GNU_SOURCE /* renameat2 */
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -111,6 +112,17 @@ static int environment_make(MDB_env *env, const struct idem_backend *store, cons
     return code;
 }
 
+/* Never over a file that came meanwhile: a person who restores one does not take the lock. */
+static int name_give(const char *fresh, const char *data)
+{
+    if (renameat2(AT_FDCWD, fresh, AT_FDCWD, data, RENAME_NOREPLACE) == 0)
+        return 0;
+    /* Not every file system knows the flag; those that do not are left with a smaller promise. */
+    if (errno == EINVAL && access(data, F_OK) && errno == ENOENT)
+        return rename(fresh, data) ? errno : 0;
+    return errno;
+}
+
 /* 3, under the lock. */
 static int file_make(struct idem_backend *store)
 {
@@ -129,12 +141,13 @@ static int file_make(struct idem_backend *store)
     mdb_env_close(env);
     if (!code) {
         idem_lmdb_file_give(store, FRESH_NAME);
-        code = rename(fresh, data) ? errno : idem_lmdb_directory_sync(store->directory);
+        code = name_give(fresh, data);
+        store->made = code == 0;
+        if (!code)
+            code = idem_lmdb_directory_sync(store->directory);
     }
     if (code)
         (void)unlink(fresh);
-    else
-        store->made = true;
     /* LMDB calls a write that a full device cut short an I/O error. */
     return code == EIO && idem_lmdb_space_is_out(store) ? ENOSPC : code;
 }
@@ -148,6 +161,7 @@ static int absent(const struct idem_backend *store, struct idem_message *message
     return IDEM_ERR_UNAVAILABLE;
 }
 
+/* Waits for another that makes one; the directory is the store's user's alone. */
 static int directory_lock(const char *path, int *ret_fd)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -76,6 +76,7 @@ static bool is_due(struct idem_lmdb_touched *touched)
 void idem_lmdb_map_tidy(struct idem_backend *store)
 {
     MDB_envinfo info;
+    size_t size;
     void *base;
 
     if (!is_due(&store->touched) || idem_lmdb_txn_begin(store, true, &store->read_txn))
@@ -85,6 +86,10 @@ void idem_lmdb_map_tidy(struct idem_backend *store)
     mdb_txn_reset(store->read_txn);
     if (!base)
         return;
+    /* What LMDB tells is the latest snapshot's, which may be of a larger map than ours. */
+    size = (size_t)(info.me_last_pgno + 1) * store->space.page_size;
+    if (size > info.me_mapsize)
+        size = info.me_mapsize;
     /* A hint: where it is not taken, nothing is lost but the tidy figure. */
-    (void)madvise(base, (size_t)(info.me_last_pgno + 1) * store->space.page_size, MADV_DONTNEED);
+    (void)madvise(base, size, MADV_DONTNEED);
 }
