@@ -16,7 +16,6 @@ static void ngx_http_idempotency_effect(ngx_http_idempotency_ctx_t *ctx,
     struct idem_event *event, struct idem_effect *effect);
 static void ngx_http_idempotency_store_effect(ngx_http_idempotency_ctx_t *ctx,
     struct idem_effect *effect);
-static void ngx_http_idempotency_log_full(ngx_http_idempotency_ctx_t *ctx);
 static void ngx_http_idempotency_log_unknown(ngx_http_idempotency_ctx_t *ctx);
 static ngx_uint_t ngx_http_idempotency_peek(ngx_http_idempotency_ctx_t *ctx);
 static void ngx_http_idempotency_forward(ngx_http_idempotency_ctx_t *ctx,
@@ -111,27 +110,6 @@ ngx_http_idempotency_store_effect(ngx_http_idempotency_ctx_t *ctx,
     if (ngx_http_idempotency_submit(ctx, effect) != NGX_OK) {
         ngx_http_idempotency_store_failed(ctx, effect->op_kind, 1);
     }
-}
-
-
-/* once in ten seconds and worker: it is the store's state, not the request's */
-
-static void
-ngx_http_idempotency_log_full(ngx_http_idempotency_ctx_t *ctx)
-{
-    ngx_http_idempotency_store_t  *store;
-
-    store = ctx->conf->store;
-
-    if (ngx_time() - store->full_logged < 10) {
-        return;
-    }
-
-    store->full_logged = ngx_time();
-
-    ngx_log_error(NGX_LOG_ERR, ctx->request->connection->log, 0,
-                  "idempotency store \"%V\" is full and takes no new keys; "
-                  "give it more room, see \"idem store check\"", &store->name);
 }
 
 
@@ -230,10 +208,6 @@ ngx_http_idempotency_store_result(ngx_http_idempotency_ctx_t *ctx,
                       "idempotency store \"%V\" holds a damaged record, id "
                       "%s: its key is refused until a person has looked "
                       "at it", &ctx->conf->store->name, id);
-    }
-
-    if (op->result == IDEM_RESULT_FULL) {
-        ngx_http_idempotency_log_full(ctx);
     }
 
     ngx_memzero(&event, sizeof(struct idem_event));

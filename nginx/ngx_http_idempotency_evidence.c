@@ -3,8 +3,8 @@
  * Copyright (C) The idem authors
  *
  * What nginx knows of the upstream side of a request.  This evidence decides
- * the outcome, so each line here is a claim about nginx's upstream module; it
- * was checked against 1.18 to 1.29.
+ * the outcome, so each line here is a claim about nginx's upstream module; the
+ * system tests hold it to the nginx that they run on.
  */
 
 

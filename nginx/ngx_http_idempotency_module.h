@@ -83,7 +83,6 @@ typedef struct {
     ngx_event_t                      housekeeping;
     ngx_event_t                      drain;       /* keeps the worker alive */
     ngx_msec_t                       drain_until;
-    time_t                           full_logged;
     ngx_uint_t                       background;  /* jobs nobody waits for */
     void                            *trace;       /* lines from the thread */
 } ngx_http_idempotency_store_t;

@@ -111,7 +111,7 @@ struct idem_effects {
 
 /*
  * Embedded by the driver: _init, any number of _step, no _deinit (it owns nothing). Fields are the
- * exchange's own; drivers read them through the functions below. `policy` and the views in `claim`
+ * exchange's own: drivers may read them, and never write. `policy` and the views in `claim`
  * are borrowed for the life of the exchange.
  */
 struct idem_exchange {
@@ -149,12 +149,5 @@ void idem_exchange_step(struct idem_exchange *exchange, const struct idem_event 
  */
 void idem_exchange_op(const struct idem_exchange *exchange, const struct idem_effect *effect,
                       struct idem_op *ret_op);
-
-/* True from the verdict on when the answer's bytes will not be kept: the driver may stop
- * collecting. */
-static inline bool idem_exchange_overflowed(const struct idem_exchange *exchange)
-{
-    return exchange->overflow;
-}
 
 #endif
