@@ -78,6 +78,10 @@ ngx_http_idempotency_effect(ngx_http_idempotency_ctx_t *ctx,
     case IDEM_EFFECT_DELIVER:
         ngx_http_idempotency_release(ctx, effect->unrecorded);
         break;
+
+    case IDEM_EFFECT_PROBE:
+        /* no directive sets a policy that asks for it */
+        break;
     }
 }
 

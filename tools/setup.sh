@@ -3,10 +3,11 @@
 # from the top of the tree. Installs only what is missing, and starts no service.
 
 setup_packages_build=(gcc libc6-dev make meson ninja-build pkg-config nginx nginx-dev liblmdb-dev
-    libsodium-dev libjansson-dev libcurl4-openssl-dev libmicrohttpd-dev libsqlite3-dev
-    libcmocka-dev)
+    libhiredis-dev libpq-dev libmariadb-dev libsodium-dev libjansson-dev libcurl4-openssl-dev
+    libmicrohttpd-dev libsqlite3-dev libcmocka-dev)
 setup_packages_run=(curl util-linux)
-setup_packages_test=(python3 python3-pytest mandoc mount)
+setup_packages_test=(python3 python3-pytest mandoc mount openssl redis-server redis-sentinel
+    postgresql pgbouncer mariadb-server spin)
 setup_packages_lint=(clang-format cppcheck shellcheck)
 setup_packages_clang_tidy=(clang-tidy)
 setup_packages_bench=(wrk)

@@ -11,6 +11,21 @@
  *   4. verdict recorded   → deliver
  *   5. anything else      → the one refusal that is true, never an execution
  *
+ * Policy `wait`: a claim that finds another in progress is made again after a pause, or as soon as
+ * the driver says WAKE, until the time allowed is over. Who waits never takes an answer from
+ * whoever woke it: the claim itself brings it. When another than the one first seen runs, it gives
+ * up.
+ *
+ * Policy `probe`: a claim that finds UNKNOWN is made again, naming the fence that was seen, so that
+ * there is one prober a key over all gateways. Under that claim the upstream is asked (PROBE), and
+ * what it answers decides:
+ *   404, whole, not declared otherwise         → not executed: the request is forwarded now
+ *   2xx, whole, declared final (or `trust`)    → this is the answer: recorded and delivered
+ *   anything else                              → abandoned again, still unknown
+ * Until then nothing of this attempt was sent, and yet the claim is never given back by `fail`: an
+ * earlier attempt may have taken effect. With `settle` no probe is sent until so long after the
+ * abandonment.
+ *
  * Whatever happens, the last event is IDEM_EVENT_ABORTED (or the exchange is DONE), and no path
  * leaves a claim without a verdict. At most one FORWARD is emitted after a byte reached an
  * upstream.
@@ -25,6 +40,8 @@
 enum idem_exchange_state {
     IDEM_EXCHANGE_IDLE,      /* nothing happened yet */
     IDEM_EXCHANGE_CLAIMING,  /* claim submitted */
+    IDEM_EXCHANGE_WAITING,   /* another runs; the claim is made again */
+    IDEM_EXCHANGE_PROBING,   /* claim held after a take-over; the upstream is being asked */
     IDEM_EXCHANGE_EXECUTING, /* claim held; the request may go, or has gone, upstream */
     IDEM_EXCHANGE_RECORDING, /* verdict submitted, the answer held */
     IDEM_EXCHANGE_LOOKING,   /* verdict was lost: reading what the record says now */
@@ -45,6 +62,7 @@ enum idem_event_kind {
     IDEM_EVENT_REROUTED,        /* another handler that executes wants the request */
     IDEM_EVENT_CLIENT_GONE,     /* nobody waits any more; a guarded request goes on */
     IDEM_EVENT_TICK,            /* the timer asked for has run out */
+    IDEM_EVENT_WAKE,            /* WAITING: the record may have changed; never carries an answer */
     IDEM_EVENT_ABORTED,         /* the driver destroys the exchange; always allowed */
     IDEM_EVENT_KIND_COUNT
 };
@@ -71,6 +89,7 @@ struct idem_event {
     int64_t length;              /* ANSWER_HEAD: bytes of body announced, or -1 */
     size_t size;                 /* ANSWER_BODY: bytes of this piece */
     enum idem_evidence evidence; /* UPSTREAM_FAILED, REROUTED, ABORTED */
+    int64_t elapsed_us;          /* TICK, WAKE: since REQUEST, by the driver's steady clock */
 };
 
 enum idem_effect_kind {
@@ -81,6 +100,8 @@ enum idem_effect_kind {
     IDEM_EFFECT_REFUSE,  /* answer with the problem */
     IDEM_EFFECT_DELIVER, /* release the held answer; after an overflow, let the rest flow through */
     IDEM_EFFECT_TIMER,   /* (re)arm the one timer; TICK when it runs out */
+    IDEM_EFFECT_PROBE,   /* ask the upstream about the key, with attempt and fence; what comes back
+                            is told by the ANSWER events, or UPSTREAM_FAILED */
 };
 
 /* What the store must have confirmed before the effect may be executed: the safety argument. */
@@ -97,8 +118,8 @@ struct idem_effect {
     bool background;             /* STORE: nobody waits; repeat until it has a result */
     struct idem_problem problem; /* REFUSE */
     bool unrecorded;             /* DELIVER: the record does not hold this answer: say so */
-    uint32_t attempt;            /* FORWARD */
-    uint64_t fence;              /* FORWARD */
+    uint32_t attempt;            /* FORWARD, PROBE */
+    uint64_t fence;              /* FORWARD, PROBE */
     int64_t delay_us;            /* TIMER */
 };
 

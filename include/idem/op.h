@@ -22,7 +22,10 @@ enum idem_op_kind {
     IDEM_OP_FORGET,
     IDEM_OP_SWEEP,
     IDEM_OP_AUDIT,
+    IDEM_OP_PUT,
 };
+
+#define IDEM_OP_COUNT (IDEM_OP_PUT + 1)
 
 const char *idem_op_kind_text(enum idem_op_kind kind);
 
@@ -59,6 +62,7 @@ enum idem_take_unknown {
 /*
  * claim → ACQUIRED{fence, attempt} · IN_PROGRESS{retry_after_us} · COMPLETED{record} ·
  *         UNKNOWN{since, fence, attempt} · MISMATCH · OTHER_PRINCIPAL · ENDED · FULL
+ * IN_PROGRESS tells fence and attempt as well: who waits sees by them that another runs now.
  * The same owner's claim again: ACQUIRED with the same fence while its lease runs, ENDED after.
  * FULL is for whatever would start an execution, a take-over too.
  */
@@ -106,7 +110,11 @@ struct idem_get {
     struct idem_principal principal;     /* plain */
 };
 
-/* scan → OK{page}. In id order, no snapshot: a record may change or go between two pages. */
+/*
+ * scan → OK{page, next}. No snapshot: a record may change or go between two pages. In id order
+ * where the store keeps one (memory, LMDB, SQL); Redis has an order of its own, may show a record
+ * twice, and may exceed the limit a little. A page may be empty though there is more.
+ */
 struct idem_scan {
     uint32_t states;     /* bit 1 << state, by the state at that moment; 0 = all */
     enum idem_kind kind; /* 0 = all */
@@ -115,8 +123,10 @@ struct idem_scan {
     int64_t updated_since_us;  /* 0 = all: records updated at or after this instant */
     int64_t updated_before_us; /* 0 = all: records updated before this instant */
     bool has_cursor;
-    struct idem_id cursor; /* only ids greater than this */
-    uint32_t limit;        /* 1 to IDEM_SCAN_MAX */
+    struct idem_id cursor;  /* out.next of the page before; in id order: only ids greater than it */
+    unsigned prefix_digits; /* 0 to 64: only ids whose first so many hex digits are those of … */
+    struct idem_id prefix;
+    uint32_t limit; /* 1 to IDEM_SCAN_MAX */
 };
 
 /*
@@ -152,6 +162,17 @@ struct idem_audit {
     uint32_t limit;
 };
 
+/*
+ * put → OK · CHANGED · FULL. For copying a store: writes a record as it is, digests salted already
+ * (the salts of both stores must be the same, see idem_store_adopt). Takes the place of nothing, of
+ * what has expired, and of an earlier state of the same claim (same owner and fence, and not
+ * updated later); the very same record again is OK; anything else that is there stands, and is
+ * CHANGED.
+ */
+struct idem_put {
+    struct idem_record record; /* its id is the op's */
+};
+
 struct idem_audit_entry {
     int64_t at_us;
     struct idem_id id;
@@ -180,12 +201,13 @@ struct idem_op {
         struct idem_forget forget;
         struct idem_sweep sweep;
         struct idem_audit audit;
+        struct idem_put put;
     } in;
 
     enum idem_result result;
     struct {
-        uint64_t fence;                   /* ACQUIRED, UNKNOWN */
-        uint32_t attempt;                 /* ACQUIRED, UNKNOWN */
+        uint64_t fence;                   /* ACQUIRED, UNKNOWN, IN_PROGRESS */
+        uint32_t attempt;                 /* ACQUIRED, UNKNOWN, IN_PROGRESS */
         int64_t since_us;                 /* UNKNOWN: instant */
         int64_t retry_after_us;           /* IN_PROGRESS: until the lease ends */
         int64_t now_us;                   /* the store's clock when the op was applied */
@@ -193,6 +215,7 @@ struct idem_op {
         struct idem_kept_record *page;    /* scan: owned array */
         struct idem_audit_entry *entries; /* audit: owned array */
         void *memory;                     /* audit: what the entries view */
+        struct idem_id next;              /* scan: the cursor of the page after this one */
         size_t count;                     /* scan, audit: entries; sweep: records removed */
         size_t unknown_removed;           /* sweep: how many of those were UNKNOWN */
         bool more;                        /* scan, audit, sweep: there is more to do */

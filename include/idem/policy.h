@@ -23,6 +23,7 @@ enum idem_outcome idem_outcome_parse(struct idem_bytes text);
 enum idem_unknown_policy {
     IDEM_UNKNOWN_HOLD,  /* answered 409 until a person, or the late owner, settles it */
     IDEM_UNKNOWN_RETRY, /* executed again: for upstreams that deduplicate by the forwarded key */
+    IDEM_UNKNOWN_PROBE, /* the upstream is asked what became of it, under a claim of one's own */
 };
 
 struct idem_policy {
@@ -31,7 +32,11 @@ struct idem_policy {
     int64_t unknown_ttl_us;
     uint64_t body_size_max; /* bytes of an answer body that are kept */
     enum idem_unknown_policy unknown;
-    bool fail_open;        /* the store is down: pass unguarded */
+    int64_t settle_us; /* probe: a 404 counts only so long after the abandonment; 0: the upstream
+                          promises that lower fences can no longer take effect */
+    bool trust;        /* probe: a 2xx is the answer even without Idempotency-Outcome: final */
+    int64_t wait_us;   /* how long a request waits for one that runs; 0: it is refused at once */
+    bool fail_open;    /* the store is down: pass unguarded */
     uint8_t outcomes[600]; /* enum idem_outcome by status; UNSET below 100 */
 };
 

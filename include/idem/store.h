@@ -27,6 +27,15 @@ struct idem_clock {
  *                       reserve=   bytes that claims leave to verdicts; by default a sixteenth of
  *                                  the size or of the device, at most 64m
  *                       create=yes|no
+ *   redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?OPTIONS]   rediss:// with TLS
+ *   redis+unix:SOCKET[?OPTIONS]
+ *   redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT],…/MASTER[/DATABASE][?OPTIONS]
+ *   redis+cluster://[USER[:PASSWORD]@]HOST[:PORT],…[?OPTIONS]
+ *   postgresql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE[?OPTIONS]
+ *   mariadb://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE[?OPTIONS]   mysql: is the same
+ *                       timeout=5s   connecting, or one call, takes no longer
+ *                       sync=always|off
+ *                       more are listed with each store in docs/guide/stores.md
  *
  * Checks that the store can keep what it promises and runs the self-test on a reserved id: claim,
  * second claim refused, complete, read back, expiry set. Refuses to open when any of it fails.
@@ -38,6 +47,9 @@ struct idem_clock {
  * LMDB: a directory with neither data.mdb nor lock.mdb is given a new, empty store, in one step
  * that is done or not; with create=no it is IDEM_ERR_UNAVAILABLE. An empty data.mdb, or a lock.mdb
  * alone, is a store that was lost: IDEM_ERR_CORRUPT, never a new store.
+ *
+ * A server store reconnects by itself, once in a call and within its time-out; a call that fails
+ * all the same is IDEM_ERR_UNAVAILABLE or _TIMEOUT, and the next call connects again.
  *
  * IDEM_ERR_INVALID (the URL), _UNSUPPORTED, _UNAVAILABLE, _UNSAFE, _CORRUPT, _FULL, _NOMEM, _IO; a
  * sentence in *message. LMDB: at most one open handle per directory and process, opened after fork;
@@ -72,6 +84,32 @@ IDEM_MUST_CHECK int idem_store_apply(struct idem_store *store, struct idem_op *c
  */
 IDEM_MUST_CHECK int idem_store_peek(struct idem_store *store, struct idem_op *get);
 
+/*
+ * For `idem store copy`. The salt is the store's secret: never shown, never logged. Adopting gives
+ * an empty store the salt of another, so that records can be put into it as they are; the same salt
+ * again is fine. IDEM_ERR_INVALID when the store holds records under another salt, and
+ * IDEM_ERR_UNSUPPORTED for a backend that cannot. Handles opened before do not see the change: copy
+ * before gateways use the target. Same thread rule as apply.
+ */
+struct idem_salt idem_store_salt(const struct idem_store *store);
+IDEM_MUST_CHECK int idem_store_adopt(struct idem_store *store, const struct idem_salt *salt,
+                                     struct idem_message *message);
+
+/*
+ * Brings the schema of an SQL store to a version, forward or back, in one transaction where the
+ * engine can; back to 0 removes everything. IDEM_SCHEMA_LATEST is the one that this build needs.
+ * Fine to repeat, and by several at once. Stores without a schema: 0, with from == to == 0.
+ */
+#define IDEM_SCHEMA_LATEST (-1)
+
+struct idem_migration {
+    int from, to; /* versions; 0: nothing is there */
+};
+
+IDEM_MUST_CHECK int idem_store_migrate(const char *url, int version,
+                                       struct idem_migration *ret_migration,
+                                       struct idem_message *message);
+
 /* What `idem store check` shows: name and value pairs, all views borrowed from the store. */
 struct idem_store_fact {
     const char *name; /* "durability" */
@@ -82,6 +120,19 @@ struct idem_store_fact {
 
 /* Fills at most `max` facts and returns how many there are. Same thread rule as apply. */
 size_t idem_store_describe(struct idem_store *store, struct idem_store_fact *facts, size_t max);
+
+/*
+ * How long a call of this store may take: the URL's `timeout` option, or IDEM_STORE_TIMEOUT_US. A
+ * URL that cannot be read has the default.
+ */
+#define IDEM_STORE_TIMEOUT_US     (5 * IDEM_SECOND_US)
+#define IDEM_STORE_TIMEOUT_US_MIN (IDEM_SECOND_US / 100)
+#define IDEM_STORE_TIMEOUT_US_MAX (600 * IDEM_SECOND_US)
+
+int64_t idem_store_url_timeout_us(const char *url);
+
+/* The URL for people: a password in it is written as "***". Cut at `size`, always terminated. */
+void idem_store_url_redact(const char *url, char *ret_text, size_t size);
 
 /*
  * Checks a URL's syntax, and that this build has the backend, without opening anything: for a

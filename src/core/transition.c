@@ -21,7 +21,7 @@
  * The allowed moves: by op, then by the state as the op sees it (a lapsed lease is UNKNOWN), the
  * set of states that it may lead to. What is not named here never happens.
  */
-static const uint8_t moves_allowed[IDEM_OP_AUDIT + 1][IDEM_STATE_COUNT] = {
+static const uint8_t moves_allowed[IDEM_OP_COUNT][IDEM_STATE_COUNT] = {
     [IDEM_OP_CLAIM] =
         {
             [ABSENT] = MOVE(IDEM_STATE_PROCESSING),
@@ -66,7 +66,7 @@ static const uint8_t moves_allowed[IDEM_OP_AUDIT + 1][IDEM_STATE_COUNT] = {
 
 bool idem_transition_allowed(enum idem_op_kind op, int from, int to)
 {
-    if (op < IDEM_OP_CLAIM || op > IDEM_OP_AUDIT || from < 0 || from >= IDEM_STATE_COUNT ||
+    if (op < IDEM_OP_CLAIM || op >= IDEM_OP_COUNT || from < 0 || from >= IDEM_STATE_COUNT ||
         to < 0 || to >= IDEM_STATE_COUNT) {
         return false;
     }
@@ -251,6 +251,8 @@ static void claim(struct step *step)
     } else if (step->state == IDEM_STATE_PROCESSING) {
         op->result = IDEM_RESULT_IN_PROGRESS;
         op->out.retry_after_us = live->lease_until_us - step->now_us;
+        op->out.fence = live->fence;
+        op->out.attempt = live->attempt;
     } else if (step->state == IDEM_STATE_UNKNOWN) {
         claim_unknown(step);
     } else {
@@ -447,10 +449,36 @@ static void forget(struct step *step)
     }
 }
 
-static void (*const steps[IDEM_OP_AUDIT + 1])(struct step *) = {
+static bool is_same_claim(const struct idem_record *a, const struct idem_record *b)
+{
+    return a->fence == b->fence && idem_owner_equal(&a->owner, &b->owner);
+}
+
+/* Copies a record in: only over nothing, or over an earlier state of the very same claim. */
+static void put(struct step *step)
+{
+    const struct idem_record *in = &step->op->in.put.record;
+    const struct idem_record *live = step->live;
+
+    if (live && (!is_same_claim(live, in) || live->updated_us > in->updated_us)) {
+        step->op->result = IDEM_RESULT_CHANGED;
+    } else if (live && live->updated_us == in->updated_us) {
+        step->op->result = IDEM_RESULT_OK;
+    } else if (!step->room) {
+        step->op->result = IDEM_RESULT_FULL;
+    } else {
+        step->ret->record = *in;
+        step->ret->change = IDEM_CHANGE_PUT;
+        step->ret->created = step->current == NULL;
+        record_assert(in);
+        step->op->result = IDEM_RESULT_OK;
+    }
+}
+
+static void (*const steps[IDEM_OP_COUNT])(struct step *) = {
     [IDEM_OP_CLAIM] = claim,     [IDEM_OP_RENEW] = renew,     [IDEM_OP_COMPLETE] = complete,
     [IDEM_OP_FAIL] = fail,       [IDEM_OP_ABANDON] = abandon, [IDEM_OP_GET] = get,
-    [IDEM_OP_RESOLVE] = resolve, [IDEM_OP_FORGET] = forget,
+    [IDEM_OP_RESOLVE] = resolve, [IDEM_OP_FORGET] = forget,   [IDEM_OP_PUT] = put,
 };
 
 void idem_transition(struct idem_op *op, int64_t now_us, const struct idem_record *current,
@@ -465,7 +493,7 @@ void idem_transition(struct idem_op *op, int64_t now_us, const struct idem_recor
         .ret = ret_transition,
     };
 
-    assert(op->kind >= IDEM_OP_CLAIM && op->kind <= IDEM_OP_AUDIT && steps[op->kind]);
+    assert(op->kind >= IDEM_OP_CLAIM && op->kind < IDEM_OP_COUNT && steps[op->kind]);
     assert(!current || idem_id_equal(&current->id, &op->id));
     if (current && !idem_record_expired_at(current, now_us)) {
         step.live = current;

@@ -12,7 +12,7 @@
 struct idem_backend; /* a backend's own state */
 
 struct idem_backend_ops {
-    const char *scheme; /* "lmdb" */
+    const char *const *schemes; /* {"lmdb", NULL}: the first is what people are told */
 
     /* Checks the URL's options; see idem_store_url_check(). */
     int (*check)(const struct idem_url *url, char **ret_directory, struct idem_message *message);
@@ -34,10 +34,21 @@ struct idem_backend_ops {
 
     /* As idem_store_is_new. */
     bool (*is_new)(const struct idem_backend *backend);
+
+    /* As idem_store_adopt; NULL where it cannot be done. */
+    int (*adopt)(struct idem_backend *backend, const struct idem_salt *salt,
+                 struct idem_message *message);
+
+    /* As idem_store_migrate; NULL where there is no schema. */
+    int (*migrate)(const struct idem_url *url, int version, struct idem_migration *ret_migration,
+                   struct idem_message *message);
 };
 
 /* A backend that this build does not have defines the same symbol with NULL functions (none.c). */
 extern const struct idem_backend_ops idem_backend_memory;
 extern const struct idem_backend_ops idem_backend_lmdb;
+extern const struct idem_backend_ops idem_backend_redis;
+extern const struct idem_backend_ops idem_backend_postgres;
+extern const struct idem_backend_ops idem_backend_mariadb;
 
 #endif

@@ -49,6 +49,13 @@ int idem_record_keep(const struct idem_record *record, struct idem_bytes blob, i
     return IDEM_OK;
 }
 
+/* True when the first `digits` hex digits of both are the same. */
+static bool id_has_prefix(const struct idem_id *id, const struct idem_id *prefix, unsigned digits)
+{
+    return memcmp(id->bytes, prefix->bytes, digits / 2) == 0 &&
+           (digits % 2 == 0 || id->bytes[digits / 2] >> 4 == prefix->bytes[digits / 2] >> 4);
+}
+
 bool idem_scan_matches(const struct idem_scan *scan, const struct idem_record *record,
                        int64_t now_us)
 {
@@ -57,6 +64,8 @@ bool idem_scan_matches(const struct idem_scan *scan, const struct idem_record *r
     if (scan->states && !(scan->states & (1u << idem_record_state_at(record, now_us))))
         return false;
     if (scan->kind && scan->kind != record->kind)
+        return false;
+    if (!id_has_prefix(&record->id, &scan->prefix, scan->prefix_digits))
         return false;
     if (scan->has_scope && !idem_bytes_equal(scan->scope, record->scope))
         return false;

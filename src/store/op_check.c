@@ -82,6 +82,19 @@ static const char *limit_fault(uint32_t limit)
     return limit < 1 || limit > IDEM_SCAN_MAX ? "its limit is not between 1 and the maximum" : NULL;
 }
 
+/* A record that is copied must be one that the codec takes; its state has no say in that. */
+static const char *put_fault(const struct idem_op *op)
+{
+    const struct idem_record *record = &op->in.put.record;
+    size_t size;
+
+    if (!idem_id_equal(&record->id, &op->id))
+        return "its record has another id";
+    return idem_record_size(record, &size) ? "its record has a part over its maximum or a number "
+                                             "that is none of those known"
+                                           : NULL;
+}
+
 static const char *op_fault(const struct idem_op *op)
 {
     switch (op->kind) {
@@ -102,9 +115,12 @@ static const char *op_fault(const struct idem_op *op)
     case IDEM_OP_FORGET:
         return people_fault(op->in.forget.who, op->in.forget.why);
     case IDEM_OP_SCAN:
-        return limit_fault(op->in.scan.limit);
+        return op->in.scan.prefix_digits > 2 * IDEM_ID_SIZE ? "its prefix is longer than an id"
+                                                            : limit_fault(op->in.scan.limit);
     case IDEM_OP_AUDIT:
         return limit_fault(op->in.audit.limit);
+    case IDEM_OP_PUT:
+        return put_fault(op);
     case IDEM_OP_SWEEP:
         return op->in.sweep.limit < 1 ? "its limit is 0" : NULL;
     }

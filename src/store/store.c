@@ -10,6 +10,7 @@
 #include <idem/store.h>
 
 #include <assert.h>
+#include <sodium.h>
 #include <stdio.h>
 
 #include "base/memory.h"
@@ -30,17 +31,25 @@ struct idem_store {
 };
 
 static const struct idem_backend_ops *const backends[] = {
-    &idem_backend_memory,
-    &idem_backend_lmdb,
+    &idem_backend_memory,   &idem_backend_lmdb,    &idem_backend_redis,
+    &idem_backend_postgres, &idem_backend_mariadb,
 };
 
 #define BACKENDS_COUNT (sizeof backends / sizeof backends[0])
+
+static bool backend_has_scheme(const struct idem_backend_ops *ops, const char *scheme)
+{
+    for (const char *const *known = ops->schemes; *known; known++)
+        if (strcmp(*known, scheme) == 0)
+            return true;
+    return false;
+}
 
 static int backend_find(const struct idem_url *url, const struct idem_backend_ops **ret_ops,
                         struct idem_message *message)
 {
     for (size_t i = 0; i < BACKENDS_COUNT; i++) {
-        if (strcmp(backends[i]->scheme, url->scheme) != 0)
+        if (!backend_has_scheme(backends[i], url->scheme))
             continue;
         if (!backends[i]->open) {
             idem_message_set(message,
@@ -53,7 +62,9 @@ static int backend_find(const struct idem_url *url, const struct idem_backend_op
         return IDEM_OK;
     }
     idem_message_set(message,
-                     "idem knows no store \"%s:\": write lmdb:DIRECTORY or memory:", url->scheme);
+                     "idem knows no store \"%s:\": write lmdb:DIRECTORY, redis://HOST, "
+                     "postgresql://HOST/DATABASE, mariadb://HOST/DATABASE or memory:",
+                     url->scheme);
     return IDEM_ERR_UNSUPPORTED;
 }
 
@@ -75,6 +86,35 @@ static int url_read(const char *text, struct idem_url **ret_url,
         idem_free(url);
     else
         *ret_url = url;
+    return error;
+}
+
+int64_t idem_store_url_timeout_us(const char *url)
+{
+    struct idem_url *parsed = idem_malloc(sizeof *parsed);
+    int64_t timeout_us = IDEM_STORE_TIMEOUT_US;
+
+    if (parsed &&
+        (idem_url_parse(url, parsed, NULL) || idem_url_timeout_us(parsed, &timeout_us, NULL)))
+        timeout_us = IDEM_STORE_TIMEOUT_US;
+    idem_free(parsed);
+    return timeout_us;
+}
+
+int idem_store_migrate(const char *url, int version, struct idem_migration *ret_migration,
+                       struct idem_message *message)
+{
+    const struct idem_backend_ops *ops;
+    struct idem_url *parsed;
+    int error = url_read(url, &parsed, &ops, message);
+
+    if (error)
+        return error;
+    if (ops->migrate)
+        error = ops->migrate(parsed, version, ret_migration, message);
+    else
+        *ret_migration = (struct idem_migration){0, 0};
+    idem_free(parsed);
     return error;
 }
 
@@ -255,4 +295,27 @@ size_t idem_store_describe(struct idem_store *store, struct idem_store_fact *fac
 bool idem_store_is_new(const struct idem_store *store)
 {
     return store->ops->is_new(store->backend);
+}
+
+struct idem_salt idem_store_salt(const struct idem_store *store)
+{
+    return store->salt;
+}
+
+int idem_store_adopt(struct idem_store *store, const struct idem_salt *salt,
+                     struct idem_message *message)
+{
+    int error;
+
+    if (sodium_memcmp(store->salt.bytes, salt->bytes, sizeof salt->bytes) == 0)
+        return IDEM_OK;
+    if (!store->ops->adopt) {
+        idem_message_set(message, "records cannot be copied into a %s store",
+                         store->ops->schemes[0]);
+        return IDEM_ERR_UNSUPPORTED;
+    }
+    error = store->ops->adopt(store->backend, salt, message);
+    if (!error)
+        store->salt = *salt;
+    return error;
 }

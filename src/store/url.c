@@ -5,7 +5,9 @@
  */
 #include "store/url.h"
 
-#include <idem/limits.h>
+#include <stdio.h>
+
+#include <idem/store.h>
 
 #include "base/ascii.h"
 
@@ -134,6 +136,11 @@ int idem_url_parse(const char *text, struct idem_url *ret_url, struct idem_messa
         return IDEM_ERR_INVALID;
     }
     place_size = strcspn(place, "?");
+    ret_url->raw_place = pieces.next;
+    memcpy(pieces.next, place, place_size);
+    pieces.next[place_size] = '\0';
+    pieces.next += place_size + 1;
+    pieces.left -= place_size + 1;
     error = piece_add(&pieces, text, scheme, &ret_url->scheme);
     if (!error)
         error = piece_add(&pieces, place, place_size, &ret_url->place);
@@ -191,4 +198,67 @@ int idem_size_parse(const char *text, uint64_t *ret_size)
         return IDEM_ERR_INVALID;
     *ret_size = size << shift;
     return IDEM_OK;
+}
+
+int idem_url_duration_parse(const char *text, int64_t *ret_length_us)
+{
+    static const struct {
+        const char *name;
+        int64_t length_us;
+    } units[] = {{"ms", 1000},
+                 {"s", IDEM_SECOND_US},
+                 {"m", 60 * IDEM_SECOND_US},
+                 {"h", 3600 * IDEM_SECOND_US}};
+    size_t digits = strspn(text, "0123456789");
+    int64_t number = 0;
+
+    if (digits == 0 || digits > 9)
+        return IDEM_ERR_INVALID;
+    for (size_t i = 0; i < digits; i++)
+        number = 10 * number + (text[i] - '0');
+    for (size_t i = 0; number > 0 && i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(text + digits, units[i].name) == 0) {
+            *ret_length_us = number * units[i].length_us;
+            return IDEM_OK;
+        }
+    }
+    return IDEM_ERR_INVALID;
+}
+
+int idem_url_timeout_us(const struct idem_url *url, int64_t *ret_timeout_us,
+                        struct idem_message *message)
+{
+    const char *text = idem_url_option(url, "timeout");
+
+    if (!text) {
+        *ret_timeout_us = IDEM_STORE_TIMEOUT_US;
+        return IDEM_OK;
+    }
+    if (idem_url_duration_parse(text, ret_timeout_us) == IDEM_OK &&
+        *ret_timeout_us >= IDEM_STORE_TIMEOUT_US_MIN &&
+        *ret_timeout_us <= IDEM_STORE_TIMEOUT_US_MAX)
+        return IDEM_OK;
+    idem_message_set(message,
+                     "the store URL's timeout \"%s\" is not a time from 10ms to 10m: write "
+                     "timeout=500ms or timeout=5s",
+                     text);
+    return IDEM_ERR_INVALID;
+}
+
+void idem_store_url_redact(const char *url, char *ret_text, size_t size)
+{
+    const char *place = strstr(url, "://");
+    const char *authority = place ? place + 3 : url;
+    size_t authority_size = place ? strcspn(authority, "/?") : 0;
+    const char *at = NULL;
+    const char *colon;
+
+    for (size_t i = 0; i < authority_size; i++)
+        if (authority[i] == '@')
+            at = authority + i;
+    colon = at ? memchr(authority, ':', (size_t)(at - authority)) : NULL;
+    if (colon)
+        snprintf(ret_text, size, "%.*s:***%s", (int)(colon - url), url, at);
+    else
+        snprintf(ret_text, size, "%s", url);
 }

@@ -27,21 +27,30 @@
 /* What a row has; a rule names what it needs. */
 enum trait {
     TRAIT_NONE = 0,
-    TRAIT_CLOCK = 1,  /* its clock can be turned */
-    TRAIT_BOUND = 2,  /* it has a size, set by options */
-    TRAIT_KEPT = 4,   /* it survives being closed */
-    TRAIT_SHARED = 8, /* processes may share it */
+    TRAIT_CLOCK = 1,    /* its clock can be turned */
+    TRAIT_BOUND = 2,    /* it has a size, set by options */
+    TRAIT_KEPT = 4,     /* it survives being closed */
+    TRAIT_SHARED = 8,   /* processes may share it */
+    TRAIT_ORDERED = 16, /* a scan is in id order */
+    TRAIT_SERVER = 32,  /* it is reached over a network; its clock is the file in IDEM_TEST_CLOCK */
+    TRAIT_SCHEMA = 64,  /* it wants to be migrated first */
 };
+
+struct world;
 
 struct row {
     const char *name;
     unsigned traits;
-    const char *url;     /* a format: the world's directory, then options */
+    /* The URL of a store of this world's own; options start with a '?', or are empty. */
+    void (*url)(const struct world *world, const char *options, char *ret_url, size_t size);
     const char *bounded; /* options that make it as small as it may be */
+    const char *server;  /* the environment variable that holds the URL of its server */
 };
 
 extern const struct row rows[];
 extern const size_t rows_count;
+
+const struct row *row_find(const char *name); /* fails the test when there is none */
 
 #define WORLD_OPS 16
 
@@ -51,8 +60,9 @@ struct world {
     struct idem_store *store;
     struct idem_clock clock;
     int64_t now_us;
+    unsigned number; /* no other world of this process has it */
     char directory[64];
-    char url[256];
+    char url[512];
     struct idem_op ops[WORLD_OPS];
     size_t ops_next;
 };

@@ -1,19 +1,123 @@
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "contract.h"
 
-/* The stores. A server store is a row whose URL comes from where its server was started. */
+/* A name that no other world of this run, nor another run on the same server, has. */
+static void world_name(const struct world *world, char *ret_name, size_t size)
+{
+    snprintf(ret_name, size, "w%ld_%u", (long)getpid(), world->number);
+}
+
+static void memory_url(const struct world *world, const char *options, char *ret_url, size_t size)
+{
+    (void)world;
+    snprintf(ret_url, size, "memory:%s", options);
+}
+
+static void lmdb_url(const struct world *world, const char *options, char *ret_url, size_t size)
+{
+    snprintf(ret_url, size, "lmdb:%s%s", world->directory, options);
+}
+
+/* The server's URL with the world's own name as its `option`, then the options after their '?'. */
+static void server_url(const struct world *world, const char *option, const char *options,
+                       char *ret_url, size_t size)
+{
+    const char *server = getenv(world->row->server);
+    char name[64];
+
+    if (!server)
+        fail_msg("%s is not set: run this through test/servers/with", world->row->server);
+    world_name(world, name, sizeof name);
+    snprintf(ret_url, size, "%s%c%s=%s%s%s", server, strchr(server, '?') ? '&' : '?', option, name,
+             options[0] ? "&" : "", options[0] ? options + 1 : "");
+}
+
+static void redis_url(const struct world *world, const char *options, char *ret_url, size_t size)
+{
+    server_url(world, "prefix", options, ret_url, size);
+}
+
+static void postgres_url(const struct world *world, const char *options, char *ret_url, size_t size)
+{
+    server_url(world, "schema", options, ret_url, size);
+}
+
+/* The world's name is the database's, which migration creates. */
+static void mariadb_url(const struct world *world, const char *options, char *ret_url, size_t size)
+{
+    const char *server = getenv(world->row->server);
+    char name[64];
+
+    if (!server)
+        fail_msg("%s is not set: run this through test/servers/with", world->row->server);
+    world_name(world, name, sizeof name);
+    snprintf(ret_url, size, "%s/%s%s", server, name, options);
+}
+
+#define TRAITS_SERVER (TRAIT_CLOCK | TRAIT_KEPT | TRAIT_SHARED | TRAIT_SERVER)
+
+/* The stores. The servers of a row are started by test/servers/with, which sets its variable. */
 const struct row rows[] = {
     {
         .name = "memory",
-        .traits = TRAIT_CLOCK | TRAIT_BOUND,
-        .url = "memory:%.0s%s",
+        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAIT_ORDERED,
+        .url = memory_url,
         .bounded = "?size=256k",
     },
     {
         .name = "lmdb",
-        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAIT_KEPT | TRAIT_SHARED,
-        .url = "lmdb:%s%s",
+        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAIT_KEPT | TRAIT_SHARED | TRAIT_ORDERED,
+        .url = lmdb_url,
         .bounded = "?size=1m&sync=off",
+    },
+    {
+        .name = "redis",
+        .traits = TRAITS_SERVER,
+        .url = redis_url,
+        .server = "IDEM_TEST_REDIS",
+    },
+    {
+        .name = "sentinel",
+        .traits = TRAITS_SERVER,
+        .url = redis_url,
+        .server = "IDEM_TEST_SENTINEL",
+    },
+    {
+        .name = "cluster",
+        .traits = TRAITS_SERVER,
+        .url = redis_url,
+        .server = "IDEM_TEST_CLUSTER",
+    },
+    {
+        .name = "postgres",
+        .traits = TRAITS_SERVER | TRAIT_SCHEMA | TRAIT_ORDERED,
+        .url = postgres_url,
+        .server = "IDEM_TEST_POSTGRES",
+    },
+    {
+        .name = "pgbouncer",
+        .traits = TRAITS_SERVER | TRAIT_SCHEMA | TRAIT_ORDERED,
+        .url = postgres_url,
+        .server = "IDEM_TEST_PGBOUNCER",
+    },
+    {
+        .name = "mariadb",
+        .traits = TRAITS_SERVER | TRAIT_SCHEMA | TRAIT_ORDERED,
+        .url = mariadb_url,
+        .server = "IDEM_TEST_MARIADB",
     },
 };
 
 const size_t rows_count = COUNT(rows);
+
+const struct row *row_find(const char *name)
+{
+    for (size_t i = 0; i < rows_count; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    fail_msg("there is no row \"%s\"", name);
+    return NULL;
+}

@@ -43,14 +43,15 @@ static void record_is_kept(void **state)
 static void second_is_in_progress(void **state)
 {
     struct world *world = *state;
-    struct idem_op *op;
+    struct idem_op *op = claim(world, "k", "A");
+    uint64_t fence = op->out.fence;
 
-    expect(claim(world, "k", "A"), ACQUIRED);
+    expect(op, ACQUIRED);
     op = claim(world, "k", "B");
     expect(op, IN_PROGRESS);
     assert_in_range(op->out.retry_after_us, 1, LEASE);
-    assert_int_equal(op->out.fence, 0); /* there is nothing that this caller may use */
-    assert_int_equal(op->out.attempt, 0);
+    assert_true(op->out.fence == fence); /* by these who waits sees which attempt runs */
+    assert_int_equal(op->out.attempt, 1);
 }
 
 static void retry_after_is_rest_of_lease(void **state)

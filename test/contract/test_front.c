@@ -380,13 +380,13 @@ static void every_allocation_may_fail(void **state)
 
 static int setup_lmdb(void **state)
 {
-    *state = (void *)(uintptr_t)&rows[rows_count - 1];
+    *state = (void *)(uintptr_t)row_find("lmdb");
     return world_setup(state);
 }
 
 static int setup_memory(void **state)
 {
-    *state = (void *)(uintptr_t)&rows[0];
+    *state = (void *)(uintptr_t)row_find("memory");
     return world_setup(state);
 }
 

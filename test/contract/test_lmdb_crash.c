@@ -181,7 +181,7 @@ static void killed_writers(struct world *world, const char *options)
     world->clock.now_us = real_now;
     world_close(world);
     for (unsigned round = 0; round < ROUNDS; round++) {
-        snprintf(world->url, sizeof world->url, world->row->url, world->directory, options);
+        world->row->url(world, options, world->url, sizeof world->url);
         round_run(world, progress, round);
         world_open(world, options);
         round_check(world, progress, round);

@@ -1,6 +1,8 @@
 /* What the rules are told with. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,16 +15,49 @@ static int64_t world_now(void *context)
     return world->now_us;
 }
 
+/* Where a server's clock is turned: what test/servers/turned_clock.c reads. */
+static int64_t *server_clock(void)
+{
+    static int64_t *clock;
+    const char *path = getenv("IDEM_TEST_CLOCK");
+    int fd;
+
+    if (clock)
+        return clock;
+    if (!path)
+        fail_msg("IDEM_TEST_CLOCK is not set: run this through test/servers/with");
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    clock = mmap(NULL, sizeof *clock, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(clock != MAP_FAILED);
+    close(fd);
+    return clock;
+}
+
 void advance(struct world *world, int64_t length_us)
 {
     world->now_us += length_us;
+    if (world->row->traits & TRAIT_SERVER)
+        __atomic_store_n(server_clock(), world->now_us, __ATOMIC_SEQ_CST);
+}
+
+/* The tables of a store that wants them. */
+static void world_migrate(struct world *world)
+{
+    struct idem_migration migration;
+    struct idem_message message = {""};
+
+    if (world->row->traits & TRAIT_SCHEMA &&
+        idem_store_migrate(world->url, IDEM_SCHEMA_LATEST, &migration, &message))
+        fail_msg("%s: %s", world->url, message.text);
 }
 
 void world_open(struct world *world, const char *options)
 {
     struct idem_message message = {""};
 
-    snprintf(world->url, sizeof world->url, world->row->url, world->directory, options);
+    world->row->url(world, options, world->url, sizeof world->url);
+    world_migrate(world);
     if (idem_store_open(world->url, &world->clock, &world->store, &message))
         fail_msg("%s: %s", world->url, message.text);
 }
@@ -44,13 +79,17 @@ void world_reopen(struct world *world)
         fail_msg("%s: %s", world->url, message.text);
 }
 
+static unsigned worlds_count;
+
 int world_setup(void **state)
 {
     struct world *world = calloc(1, sizeof *world);
 
     assert_non_null(world);
     world->row = *state;
+    world->number = ++worlds_count;
     world->now_us = START;
+    advance(world, 0);
     world->clock = (struct idem_clock){world_now, world};
     snprintf(world->directory, sizeof world->directory, "/tmp/idem-contract-XXXXXX");
     assert_non_null(mkdtemp(world->directory));

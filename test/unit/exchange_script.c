@@ -187,6 +187,9 @@ static void print_effect(const struct idem_effect *effect, char *text, size_t si
     case IDEM_EFFECT_FORWARD:
         snprintf(text, size, "forward %u %llu", effect->attempt, (unsigned long long)effect->fence);
         break;
+    case IDEM_EFFECT_PROBE:
+        snprintf(text, size, "probe %u %llu", effect->attempt, (unsigned long long)effect->fence);
+        break;
     case IDEM_EFFECT_REFUSE:
         snprintf(text, size, "refuse %s %u",
                  idem_problem_type(effect->problem.kind) + strlen("urn:idem:problem:"),

@@ -53,7 +53,7 @@ static void test_reasons(void **state)
 static void test_ops_and_results(void **state)
 {
     (void)state;
-    ASSERT_WORDS(idem_op_kind_text, enum idem_op_kind, IDEM_OP_CLAIM, IDEM_OP_AUDIT, "none");
+    ASSERT_WORDS(idem_op_kind_text, enum idem_op_kind, IDEM_OP_CLAIM, IDEM_OP_PUT, "none");
     ASSERT_WORDS(idem_result_text, enum idem_result, IDEM_RESULT_OK, IDEM_RESULT_CORRUPT, "none");
     assert_string_equal(idem_op_kind_text(IDEM_OP_CLAIM), "claim");
     assert_string_equal(idem_result_text(IDEM_RESULT_IN_PROGRESS), "in_progress");

@@ -55,7 +55,7 @@ static bool is_listed(int op, int from, int to)
 static void test_table(void **state)
 {
     (void)state;
-    for (int op = -1; op <= IDEM_OP_AUDIT + 1; op++)
+    for (int op = -1; op <= IDEM_OP_COUNT; op++)
         for (int from = -1; from <= IDEM_STATE_COUNT; from++)
             for (int to = -1; to <= IDEM_STATE_COUNT; to++)
                 if (idem_transition_allowed((enum idem_op_kind)op, from, to) !=

@@ -39,6 +39,7 @@ static int scan_visit(struct idem_page *page, struct idem_op *op, const MDB_val 
         op->out.more = true;
         return 0;
     }
+    op->out.next = record.id;
     return idem_page_add(page, &record, blob, op->out.now_us) ? ENOMEM : 0;
 }
 

@@ -297,8 +297,10 @@ static bool lmdb_is_new(const struct idem_backend *store)
     return store->made;
 }
 
+static const char *const schemes[] = {"lmdb", NULL};
+
 const struct idem_backend_ops idem_backend_lmdb = {
-    .scheme = "lmdb",
+    .schemes = schemes,
     .check = lmdb_check,
     .open = lmdb_open,
     .close = lmdb_close,

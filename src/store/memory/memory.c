@@ -355,10 +355,12 @@ static int scan(struct idem_backend *store, struct idem_op *op)
         if (idem_record_decode(blob, &record) ||
             !idem_scan_matches(&op->in.scan, &record, op->out.now_us))
             continue;
-        if (idem_page_is_full(&page, op->in.scan.limit))
+        if (idem_page_is_full(&page, op->in.scan.limit)) {
             op->out.more = true;
-        else
+        } else {
+            op->out.next = record.id;
             error = idem_page_add(&page, &record, blob, op->out.now_us);
+        }
     }
     idem_free(slots);
     if (error) {
@@ -470,8 +472,10 @@ static bool memory_is_new(const struct idem_backend *store)
     return true;
 }
 
+static const char *const schemes[] = {"memory", NULL};
+
 const struct idem_backend_ops idem_backend_memory = {
-    .scheme = "memory",
+    .schemes = schemes,
     .check = memory_check,
     .open = memory_open,
     .close = memory_close,
