@@ -46,7 +46,9 @@ setup_apt_install() {
             printf "#!/bin/sh\nexit 101\n" >$policy
             chmod 755 $policy
         fi
-        had_nginx=$(command -v nginx || true)
+        # Servers that are here for their programs alone shall not start with the machine either.
+        enabled() { find /etc/systemd/system -path "*.wants/*" -name "*.service" 2>/dev/null | sort; }
+        before=$(enabled)
         apt-get update -qq
         for name in "$@"; do
             apt-cache show "$name" >/dev/null 2>&1 || {
@@ -56,10 +58,10 @@ setup_apt_install() {
             }
         done
         apt-get install -y -qq --no-install-recommends "$@"
-        # Nor shall a web server that is here for its program alone start with the machine.
-        if [ -z "$had_nginx" ]; then
-            rm -f /etc/systemd/system/multi-user.target.wants/nginx.service
-        fi' setup "$@" >&2
+        servers="nginx redis-server redis-sentinel postgresql pgbouncer mariadb"
+        for link in $(comm -13 <(printf "%s\n" "$before") <(enabled)); do
+            case " $servers " in *" $(basename "$link" .service) "*) rm -f "$link" ;; esac
+        done' setup "$@" >&2
 }
 
 # Makes sure that the named packages are there.
