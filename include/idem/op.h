@@ -111,9 +111,10 @@ struct idem_get {
 };
 
 /*
- * scan → OK{page, next}. No snapshot: a record may change or go between two pages. In id order
- * where the store keeps one (memory, LMDB, SQL); Redis has an order of its own, may show a record
- * twice, and may exceed the limit a little. A page may be empty though there is more.
+ * scan → OK{page, next, damaged}. No snapshot: a record may change or go between two pages. In id
+ * order where the store keeps one (memory, LMDB, SQL); Redis has an order of its own, may show a
+ * record twice, and may exceed the limit a little. A page may be empty though there is more. A
+ * damaged record is in no page, whatever the filter; it is counted where it is passed over.
  */
 struct idem_scan {
     uint32_t states;     /* bit 1 << state, by the state at that moment; 0 = all */
@@ -164,10 +165,13 @@ struct idem_audit {
 
 /*
  * put → OK · CHANGED · FULL. For copying a store: writes a record as it is, digests salted already
- * (the salts of both stores must be the same, see idem_store_adopt). Takes the place of nothing, of
- * what has expired, and of an earlier state of the same claim (same owner and fence, and not
- * updated later); the very same record again is OK; anything else that is there stands, and is
- * CHANGED.
+ * (the salts of both stores must be the same, see idem_store_adopt). The very same record again
+ * (same owner, fence and updated_us) is OK. It takes the place of
+ *   nothing, and of what has expired;
+ *   the same fence, updated earlier (by another owner too: a person resolved it at the source);
+ *   a lower fence that is FAILED or UNKNOWN at that moment: the source has taken that up again.
+ * Anything else that is there stands, and is CHANGED. FULL also when only the answer has no room:
+ * a copy is whole or not made.
  */
 struct idem_put {
     struct idem_record record; /* its id is the op's */
@@ -217,6 +221,7 @@ struct idem_op {
         void *memory;                     /* audit: what the entries view */
         struct idem_id next;              /* scan: the cursor of the page after this one */
         size_t count;                     /* scan, audit: entries; sweep: records removed */
+        size_t damaged;                   /* scan: records passed over, their bytes are damaged */
         size_t unknown_removed;           /* sweep: how many of those were UNKNOWN */
         bool more;                        /* scan, audit, sweep: there is more to do */
         bool tombstoned;                  /* complete: there was no room for the answer */

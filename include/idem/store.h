@@ -110,7 +110,19 @@ IDEM_MUST_CHECK int idem_store_migrate(const char *url, int version,
                                        struct idem_migration *ret_migration,
                                        struct idem_message *message);
 
-/* What `idem store check` shows: name and value pairs, all views borrowed from the store. */
+/*
+ * What `idem store check` shows: name and value pairs, all views borrowed from the store. Names
+ * that stores have in common are the same words, and are shown in this order before any others:
+ *   backend           "lmdb, LMDB 0.9.24": the store, and its client library
+ *   server            where it is, in words, without a password
+ *   version           of the server
+ *   clock difference  its clock minus this host's: "+0.8 ms"
+ *   durability        what the URL asks for (sync=), and the settings in force that decide it
+ *   can lose          in words, what these settings can lose; "nothing, as long as …"
+ *   claims            "taken…", or "refused…" with the reason: the store has no room for new keys
+ * "clock difference", "can lose" and "claims" are sentences for people, the rest is up to the
+ * store.
+ */
 struct idem_store_fact {
     const char *name; /* "durability" */
     char value[192];  /* "every verdict is on disk before it is answered" */

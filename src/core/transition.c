@@ -449,21 +449,34 @@ static void forget(struct step *step)
     }
 }
 
-static bool is_same_claim(const struct idem_record *a, const struct idem_record *b)
+static bool put_is_there(const struct idem_record *live, const struct idem_record *in)
 {
-    return a->fence == b->fence && idem_owner_equal(&a->owner, &b->owner);
+    return live->fence == in->fence && live->updated_us == in->updated_us &&
+           idem_owner_equal(&live->owner, &in->owner);
 }
 
-/* Copies a record in: only over nothing, or over an earlier state of the very same claim. */
+/*
+ * Of one fence the later change stands; whoever made it (a person who resolves is another owner).
+ * A later claim stands over the outcome that it took up: what is FAILED or UNKNOWN here.
+ */
+static bool put_stands_over(const struct step *step, const struct idem_record *in)
+{
+    if (step->live->fence == in->fence) {
+        return step->live->updated_us < in->updated_us;
+    }
+    return step->live->fence < in->fence &&
+           (step->state == IDEM_STATE_FAILED || step->state == IDEM_STATE_UNKNOWN);
+}
+
+/* Copies a record in: over nothing, or over an earlier state of what it was at the source. */
 static void put(struct step *step)
 {
     const struct idem_record *in = &step->op->in.put.record;
-    const struct idem_record *live = step->live;
 
-    if (live && (!is_same_claim(live, in) || live->updated_us > in->updated_us)) {
-        step->op->result = IDEM_RESULT_CHANGED;
-    } else if (live && live->updated_us == in->updated_us) {
+    if (step->live && put_is_there(step->live, in)) {
         step->op->result = IDEM_RESULT_OK;
+    } else if (step->live && !put_stands_over(step, in)) {
+        step->op->result = IDEM_RESULT_CHANGED;
     } else if (!step->room) {
         step->op->result = IDEM_RESULT_FULL;
     } else {

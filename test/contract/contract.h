@@ -146,6 +146,6 @@ struct chapter {
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 extern const struct chapter chapter_batch, chapter_claim, chapter_compare, chapter_expiry,
-    chapter_full, chapter_people, chapter_scan, chapter_shared, chapter_verdict;
+    chapter_full, chapter_people, chapter_put, chapter_scan, chapter_shared, chapter_verdict;
 
 #endif

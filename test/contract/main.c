@@ -8,7 +8,7 @@
 
 static const struct chapter *const chapters[] = {
     &chapter_claim, &chapter_compare, &chapter_verdict, &chapter_people, &chapter_expiry,
-    &chapter_scan,  &chapter_batch,   &chapter_full,    &chapter_shared,
+    &chapter_scan,  &chapter_batch,   &chapter_full,    &chapter_shared, &chapter_put,
 };
 
 static int chapter_run(const struct row *row, const struct chapter *chapter)

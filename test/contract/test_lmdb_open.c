@@ -241,7 +241,7 @@ static void facts_are_told(void **state)
     world_close(world);
     world_open(world, "?sync=off");
     count = idem_store_describe(world->store, facts, IDEM_STORE_FACTS_MAX);
-    assert_non_null(strstr(fact(facts, count, "may lose"), "power failure"));
+    assert_non_null(strstr(fact(facts, count, "can lose"), "power failure"));
     assert_non_null(strstr(fact(facts, count, "new"), "it was there before"));
 }
 

@@ -565,10 +565,10 @@ def test_store_check(store, place):
     assert store.good("store", "check", store.url).out.splitlines()[0] == text.splitlines()[0]
     facts = store.good("store", "check", "--json").json()
     assert facts["self_test"] == "passed" and facts["store"] == store.url
-    assert "on disk" in facts["facts"]["durability"] and "nothing" in facts["facts"]["may lose"]
+    assert "on disk" in facts["facts"]["durability"] and "nothing" in facts["facts"]["can lose"]
     weak = f"lmdb:{place}/weak?size=64m&sync=off"
     told = good("store", "check", weak, "--create", "--json").json()["facts"]
-    assert "power fail" in told["may lose"]
+    assert "power fail" in told["can lose"]
     assert good("store", "check", weak).status == OK
     assert store.keys() == [], "the self-test leaves nothing that is listed"
 

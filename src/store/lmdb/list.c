@@ -31,14 +31,17 @@ static int scan_visit(struct idem_page *page, struct idem_op *op, const MDB_val 
 {
     struct idem_bytes blob = idem_bytes_make(value->mv_data, value->mv_size);
     struct idem_record record;
+    bool damaged = idem_record_decode(blob, &record) != 0;
 
-    if (idem_record_decode(blob, &record) ||
-        !idem_scan_matches(&op->in.scan, &record, op->out.now_us))
+    if (!damaged && !idem_scan_matches(&op->in.scan, &record, op->out.now_us))
         return 0;
     if (idem_page_is_full(page, op->in.scan.limit)) {
-        op->out.more = true;
+        op->out.more = true; /* the next page begins here, so that none is counted twice */
         return 0;
     }
+    op->out.damaged += damaged;
+    if (damaged)
+        return 0;
     op->out.next = record.id;
     return idem_page_add(page, &record, blob, op->out.now_us) ? ENOMEM : 0;
 }

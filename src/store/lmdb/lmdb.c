@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "store/backend.h"
+#include "store/keep.h"
 #include "store/lmdb/lmdb_store.h"
 
 static char *text_copy(const char *text)
@@ -211,10 +212,10 @@ static void facts_durability(struct facts *facts, const struct idem_backend *sto
 {
     if (store->options.sync) {
         fact_add(facts, "durability", "sync=always: what was answered is on disk first");
-        fact_add(facts, "may lose", "nothing, as long as the disk keeps what it acknowledged");
+        fact_add(facts, "can lose", "nothing, as long as the disk keeps what it acknowledged");
     } else {
         fact_add(facts, "durability", "sync=off: the system writes to disk when it likes");
-        fact_add(facts, "may lose",
+        fact_add(facts, "can lose",
                  "a power failure or system crash can lose keys and damage the "
                  "store; a crash of idem alone loses nothing");
     }
@@ -297,6 +298,27 @@ static bool lmdb_is_new(const struct idem_backend *store)
     return store->made;
 }
 
+static int lmdb_adopt(struct idem_backend *store, const struct idem_salt *salt,
+                      struct idem_message *message)
+{
+    int error, code;
+
+    if (store->pid != getpid())
+        return forked(store, message);
+    error = environment_need(store, message);
+    if (error)
+        return error;
+    code = idem_lmdb_adopt(store, salt, idem_clock_now_us(store->clock));
+    if (code == MDB_KEYEXIST) {
+        idem_message_set(message,
+                         "the LMDB store in %s holds records of its own, made under another salt: "
+                         "copy into a directory that holds none",
+                         store->directory);
+        return IDEM_ERR_INVALID;
+    }
+    return idem_lmdb_failure(store, code, message);
+}
+
 static const char *const schemes[] = {"lmdb", NULL};
 
 const struct idem_backend_ops idem_backend_lmdb = {
@@ -308,4 +330,5 @@ const struct idem_backend_ops idem_backend_lmdb = {
     .peek = lmdb_peek,
     .describe = lmdb_describe,
     .is_new = lmdb_is_new,
+    .adopt = lmdb_adopt,
 };

@@ -12,6 +12,7 @@
  *   space.c        how much room there is
  *   list.c         scan and audit
  *   map.c          pages that the process need not keep
+ *   adopt.c        another store's salt, before its records are copied in
  *
  * Functions return 0, an MDB_ code or an errno, as LMDB does; lmdb.c turns them into idem's errors.
  */
@@ -196,6 +197,10 @@ static inline bool idem_lmdb_space_fits(const struct idem_lmdb_batch *batch, siz
 
     return size == 0 || (!batch->tight && needed <= batch->available);
 }
+
+/* adopt.c: MDB_KEYEXIST when the store holds records under its own salt. */
+IDEM_MUST_CHECK int idem_lmdb_adopt(struct idem_backend *store, const struct idem_salt *salt,
+                                    int64_t now_us);
 
 /* list.c */
 IDEM_MUST_CHECK int idem_lmdb_scan(struct idem_lmdb_batch *batch, struct idem_op *op);

@@ -178,8 +178,13 @@ static int record_put(struct idem_lmdb_batch *batch, struct idem_op *op,
     MDB_val found;
     int code;
 
-    if (!idem_lmdb_space_fits(batch, idem_answer_size(record)))
+    if (!idem_lmdb_space_fits(batch, idem_answer_size(record))) {
+        if (op->kind == IDEM_OP_PUT) { /* a copy is whole or not made */
+            op->result = IDEM_RESULT_FULL;
+            return 0;
+        }
         idem_answer_drop(op, record);
+    }
     code = current ? record_replace(batch, record) : record_insert(batch, record, &found);
     return code ? code : index_update(batch, op, current, record);
 }

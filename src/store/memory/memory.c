@@ -191,10 +191,15 @@ static int record_put(struct idem_backend *store, struct idem_op *op, struct ide
     uint64_t needed = idem_slot_size(idem_answer_size(record));
     int error;
 
-    if (idem_answer_size(record) > 0 && needed + store->reserve / 2 > bytes_left(store))
+    if (idem_answer_size(record) > 0 && needed + store->reserve / 2 > bytes_left(store)) {
+        if (op->kind == IDEM_OP_PUT) { /* a copy is whole or not made */
+            op->result = IDEM_RESULT_FULL;
+            return IDEM_OK;
+        }
         idem_answer_drop(op, record);
+    }
     error = idem_table_put(&store->table, record);
-    if (error == IDEM_ERR_NOMEM && idem_answer_size(record) > 0) {
+    if (error == IDEM_ERR_NOMEM && idem_answer_size(record) > 0 && op->kind != IDEM_OP_PUT) {
         idem_answer_drop(op, record);
         error = idem_table_put(&store->table, record);
     }
@@ -351,12 +356,14 @@ static int scan(struct idem_backend *store, struct idem_op *op)
     for (size_t i = 0; i < count && !error && !op->out.more; i++) {
         struct idem_bytes blob = idem_slot_blob(slots[i]);
         struct idem_record record;
+        bool damaged = idem_record_decode(blob, &record) != 0;
 
-        if (idem_record_decode(blob, &record) ||
-            !idem_scan_matches(&op->in.scan, &record, op->out.now_us))
+        if (!damaged && !idem_scan_matches(&op->in.scan, &record, op->out.now_us))
             continue;
         if (idem_page_is_full(&page, op->in.scan.limit)) {
             op->out.more = true;
+        } else if (damaged) {
+            op->out.damaged++;
         } else {
             op->out.next = record.id;
             error = idem_page_add(&page, &record, blob, op->out.now_us);
@@ -472,6 +479,30 @@ static bool memory_is_new(const struct idem_backend *store)
     return true;
 }
 
+/* As for LMDB: only over what has expired, and the self-test's own. */
+static int memory_adopt(struct idem_backend *store, const struct idem_salt *salt,
+                        struct idem_message *message)
+{
+    int64_t now_us = idem_clock_now_us(store->clock);
+    bool held = false;
+
+    (void)salt; /* the front keeps it */
+    pthread_mutex_lock(&store->lock);
+    for (size_t i = 0; i < store->table.buckets_count; i++) {
+        for (struct idem_slot *slot = store->table.buckets[i]; slot; slot = slot->next) {
+            struct idem_record record;
+
+            held |= idem_record_decode(idem_slot_blob(slot), &record) ||
+                    (record.kind != IDEM_KIND_SELFTEST && !idem_record_expired_at(&record, now_us));
+        }
+    }
+    pthread_mutex_unlock(&store->lock);
+    if (!held)
+        return IDEM_OK;
+    idem_message_set(message, "the memory store holds records of its own, made under another salt");
+    return IDEM_ERR_INVALID;
+}
+
 static const char *const schemes[] = {"memory", NULL};
 
 const struct idem_backend_ops idem_backend_memory = {
@@ -483,4 +514,5 @@ const struct idem_backend_ops idem_backend_memory = {
     .peek = memory_peek,
     .describe = memory_describe,
     .is_new = memory_is_new,
+    .adopt = memory_adopt,
 };
