@@ -25,12 +25,12 @@ struct listing {
 
     struct idem_grid grid;
     int64_t printed;
-    struct idem_id last;
 };
 
 static const char about[] =
-    "Lists the records of a store, in the order of their ids. A claim whose lease has ended shows "
-    "as unknown. With --audit: who resolved or forgot which record, when and why, oldest first.";
+    "Lists the records of a store, in the order of their ids (Redis has an order of its own). A "
+    "claim whose lease has ended shows as unknown. With --audit: who resolved or forgot which "
+    "record, when and why, oldest first.";
 
 static const char examples[] =
     "  idem list --state unknown                 what a person must look at\n"
@@ -98,7 +98,6 @@ static int record_visit(void *context, const struct idem_record *record)
     json_t *object;
     int error;
 
-    listing->last = record->id;
     listing->printed++;
     if (!listing->json) {
         return row_add(listing, record);
@@ -113,21 +112,21 @@ static int record_visit(void *context, const struct idem_record *record)
 }
 
 /* JSON is written as the pages come, so that a long list needs no memory. */
-static void records_end(struct listing *listing, bool more)
+static void records_end(struct listing *listing, const struct idem_visit *walk)
 {
     char last[IDEM_ID_TEXT_SIZE];
 
-    idem_id_format(&listing->last, last);
+    idem_id_format(&walk->next, last);
     if (listing->json) {
         printf("%s],\"more\":%s,\"last\":", listing->printed > 0 ? "\n" : "",
-               more ? "true" : "false");
+               walk->more ? "true" : "false");
         printf(listing->printed > 0 ? "\"%s\"}\n" : "null}\n", last);
         return;
     }
     idem_grid_print(&listing->grid);
     if (listing->printed == 0) {
-        fprintf(stderr, "no records%s\n", more ? " within the limit" : " match");
-    } else if (more) {
+        fprintf(stderr, "no records match\n");
+    } else if (walk->more) {
         fprintf(stderr, "there are more: --limit N, or --after %s\n", last);
     }
 }
@@ -137,16 +136,16 @@ static int records_list(struct listing *listing, const struct idem_scan *scan,
 {
     static const char *const titles[] = {"ID",     "STATE", "UPDATED", "TRY",
                                          "STATUS", "SCOPE", "KEY",     "REQUEST"};
-    bool more = false;
+    struct idem_visit walk = {.max = listing->limit, .visit = record_visit, .context = listing};
     int error;
 
     idem_grid_init(&listing->grid, titles, sizeof titles / sizeof titles[0]);
     if (listing->json) {
         fputs("{\"records\":[", stdout);
     }
-    error = idem_select_visit(store, scan, listing->limit, record_visit, listing, &more, message);
+    error = idem_select_visit(store, scan, &walk, message);
     if (error == IDEM_OK) {
-        records_end(listing, more);
+        records_end(listing, &walk);
     }
     idem_grid_deinit(&listing->grid);
     return error;
@@ -299,7 +298,7 @@ int idem_command_list(int argc, char **argv)
          &list.select.since_us},
         {"before", IDEM_OPTION_INSTANT, "TIME", "only what was updated before TIME",
          &list.select.before_us},
-        {"after", IDEM_OPTION_TEXT, "ID", "only ids greater than ID: the next page",
+        {"after", IDEM_OPTION_TEXT, "ID", "go on behind ID, where the page before ended",
          &list.select.after},
         {"limit", IDEM_OPTION_COUNT, "N", "at most N (default 100)", &list.limit},
         {"audit", IDEM_OPTION_FLAG, NULL, "list who settled what instead", &list.audit},

@@ -127,64 +127,60 @@ int idem_select_filter(const struct idem_select *select, struct idem_scan *ret_s
     return IDEM_OK;
 }
 
-/* The greatest id below all that start with these digits; false when that is none (all zeroes). */
-static bool prefix_floor(const struct idem_id *first, struct idem_id *ret_below)
+/* The digits as the filter of a scan; what they leave open is zeroes. */
+static int prefix_parse(const char *digits, struct idem_scan *ret_scan)
 {
-    *ret_below = *first;
-    for (size_t i = IDEM_ID_SIZE; i-- > 0;) {
-        if (ret_below->bytes[i]-- != 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool prefix_fits(const char *digits, const struct idem_id *id)
-{
-    char text[IDEM_ID_TEXT_SIZE];
-
-    idem_id_format(id, text);
-    for (size_t i = 0; digits[i] != '\0'; i++) {
-        char digit = digits[i] >= 'A' && digits[i] <= 'F' ? (char)(digits[i] + 32) : digits[i];
-
-        if (digit != text[i]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* A scan is in id order, so all ids that start alike stand side by side: two records decide. */
-static int prefix_find(struct idem_store *store, const char *digits, struct idem_id *ret_id,
-                       struct idem_message *message)
-{
-    struct idem_op scan = {.kind = IDEM_OP_SCAN, .in.scan.limit = 2};
     char padded[IDEM_ID_TEXT_SIZE];
-    struct idem_id first;
-    int outcome;
 
     memset(padded, '0', sizeof padded - 1);
     padded[sizeof padded - 1] = '\0';
     memcpy(padded, digits, strlen(digits));
-    outcome = idem_id_parse(idem_bytes_from_text(padded), &first);
+    ret_scan->prefix_digits = (unsigned)strlen(digits);
+    return idem_id_parse(idem_bytes_from_text(padded), &ret_scan->prefix);
+}
+
+/* Ids that were found; a store without an order may show one twice. */
+struct sole {
+    struct idem_id id;
+    size_t count;
+};
+
+static int sole_visit(void *context, const struct idem_record *record)
+{
+    struct sole *sole = context;
+
+    if (sole->count > 0 && idem_id_equal(&sole->id, &record->id)) {
+        return IDEM_OK;
+    }
+    sole->id = record->id;
+    sole->count++;
+    return sole->count > 1 ? IDEM_VISIT_STOP : IDEM_OK;
+}
+
+static int prefix_find(struct idem_store *store, const char *digits, struct idem_id *ret_id,
+                       struct idem_message *message)
+{
+    struct idem_scan scan = {.limit = PAGE_RECORDS};
+    struct sole sole = {.count = 0};
+    struct idem_visit visit = {.max = INT64_MAX, .visit = sole_visit, .context = &sole};
+    int outcome = prefix_parse(digits, &scan);
+
+    if (outcome == IDEM_OK) {
+        outcome = idem_select_visit(store, &scan, &visit, message);
+    }
     if (outcome != IDEM_OK) {
         return outcome;
     }
-    scan.in.scan.has_cursor = prefix_floor(&first, &scan.in.scan.cursor);
-    outcome = idem_select_apply(store, &scan, message);
-    if (outcome == IDEM_OK) {
-        if (scan.out.count == 0 || !prefix_fits(digits, &scan.out.page[0].record.id)) {
-            idem_message_set(message, "there is no record whose id starts with %s", digits);
-            outcome = IDEM_SELECT_ABSENT;
-        } else if (scan.out.count > 1 && prefix_fits(digits, &scan.out.page[1].record.id)) {
-            idem_message_set(message, "several ids start with %s; give more digits", digits);
-            outcome = IDEM_SELECT_AMBIGUOUS;
-        } else {
-            *ret_id = scan.out.page[0].record.id;
-        }
+    if (sole.count == 0) {
+        idem_message_set(message, "there is no record whose id starts with %s", digits);
+        return IDEM_SELECT_ABSENT;
     }
-    idem_op_deinit(&scan);
-    return outcome;
+    if (sole.count > 1) {
+        idem_message_set(message, "several ids start with %s; give more digits", digits);
+        return IDEM_SELECT_AMBIGUOUS;
+    }
+    *ret_id = sole.id;
+    return IDEM_OK;
 }
 
 static int digits_check(const char *text, struct idem_message *message)
@@ -280,37 +276,40 @@ int idem_select_record(struct idem_store *store, const struct idem_id *id, struc
     return IDEM_SELECT_ABSENT;
 }
 
-int idem_select_visit(struct idem_store *store, const struct idem_scan *scan, int64_t max,
-                      int (*visit)(void *context, const struct idem_record *record), void *context,
-                      bool *ret_more, struct idem_message *message)
+/* Visits the records of one page, all of them: the cursor goes on behind the page. */
+static int page_visit(const struct idem_op *scan, struct idem_visit *visit)
 {
-    struct idem_op op = {.kind = IDEM_OP_SCAN, .in.scan = *scan};
-    int64_t visited = 0;
-    bool more = true;
     int outcome = IDEM_OK;
 
-    while (more && outcome == IDEM_OK) {
+    for (size_t i = 0; i < scan->out.count && outcome == IDEM_OK; i++) {
+        outcome = visit->visit(visit->context, &scan->out.page[i].record);
+        visit->visited++;
+    }
+    return outcome;
+}
+
+int idem_select_visit(struct idem_store *store, const struct idem_scan *scan,
+                      struct idem_visit *visit, struct idem_message *message)
+{
+    struct idem_op op = {.kind = IDEM_OP_SCAN, .in.scan = *scan};
+    int outcome = IDEM_OK;
+
+    visit->more = true;
+    visit->visited = 0;
+    visit->next = scan->cursor;
+    while (visit->more && outcome == IDEM_OK && visit->visited < visit->max) {
+        int64_t left = visit->max - visit->visited;
+
+        op.in.scan.limit = left < scan->limit ? (uint32_t)left : scan->limit;
         outcome = idem_select_apply(store, &op, message);
-        if (outcome != IDEM_OK) {
-            break;
-        }
-        more = op.out.more;
-        for (size_t i = 0; i < op.out.count && outcome == IDEM_OK; i++) {
-            if (visited == max) {
-                more = true;
-                outcome = IDEM_VISIT_STOP;
-                break;
-            }
-            outcome = visit(context, &op.out.page[i].record);
-            op.in.scan.cursor = op.out.page[i].record.id;
+        if (outcome == IDEM_OK) {
+            outcome = page_visit(&op, visit);
+            visit->more = op.out.more || outcome == IDEM_VISIT_STOP;
+            visit->next = op.out.next;
+            op.in.scan.cursor = op.out.next;
             op.in.scan.has_cursor = true;
-            visited++;
         }
-        /* A page without records cannot move the cursor: going on would never end. */
-        more = more && (op.out.count > 0 || outcome == IDEM_VISIT_STOP);
         idem_op_deinit(&op);
     }
-    idem_op_deinit(&op);
-    *ret_more = more;
     return outcome < 0 ? outcome : IDEM_OK;
 }

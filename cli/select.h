@@ -10,7 +10,7 @@
 struct idem_select {
     const char *key, *scope, *kind;
     const char *states; /* "unknown,processing" */
-    const char *after;  /* an id: only greater ones */
+    const char *after;  /* where the page before ended */
     int64_t since_us, before_us;
 };
 
@@ -56,15 +56,24 @@ int idem_select_exit(int outcome);
 /* What the visitor returns besides IDEM_OK and an error. */
 #define IDEM_VISIT_STOP 1
 
+/* A walk through what a scan finds. */
+struct idem_visit {
+    int64_t max; /* no page begins once so many were visited; a store without order may exceed it */
+    int (*visit)(void *context, const struct idem_record *record);
+    void *context;
+
+    int64_t visited;     /* out: how many */
+    bool more;           /* out: records were left unvisited */
+    struct idem_id next; /* out: the cursor that goes on behind them */
+};
+
 /*
- * Calls the visitor for each record that the scan finds, page by page, `max` at most. The record
- * lives for the call. Stops at an error, which is passed up, and at IDEM_VISIT_STOP. *ret_more is
- * true when records were left unvisited.
+ * Calls visit->visit for each record that the scan finds, page by page. The record lives for the
+ * call. Stops at an error, which is passed up, and at IDEM_VISIT_STOP, which ends a walk for good:
+ * `next` is then behind its page.
  */
 IDEM_MUST_CHECK int idem_select_visit(struct idem_store *store, const struct idem_scan *scan,
-                                      int64_t max,
-                                      int (*visit)(void *context, const struct idem_record *record),
-                                      void *context, bool *ret_more, struct idem_message *message);
+                                      struct idem_visit *visit, struct idem_message *message);
 
 /* idem_store_apply for one op. */
 IDEM_MUST_CHECK int idem_select_apply(struct idem_store *store, struct idem_op *op,

@@ -396,13 +396,12 @@ static int bulk_visit(void *context, const struct idem_record *seen)
 
 static int bulk_run(struct settling *settling)
 {
+    struct idem_visit walk = {.max = BULK_MAX, .visit = bulk_visit, .context = settling};
     struct idem_scan scan;
-    bool more = false;
     int error = idem_select_filter(&settling->settle->select, &scan, settling->message);
 
     if (error == IDEM_OK) {
-        error = idem_select_visit(settling->store, &scan, BULK_MAX, bulk_visit, settling, &more,
-                                  settling->message);
+        error = idem_select_visit(settling->store, &scan, &walk, settling->message);
     }
     if (error == IDEM_OK && !settling->settle->json) {
         const struct tally *tally = &settling->tally;
@@ -410,7 +409,7 @@ static int bulk_run(struct settling *settling)
         printf("%lld %s, %lld refused, %lld changed, %lld gone\n", (long long)tally->done,
                settling->settle->dry_run ? settling->settle->would_do : settling->settle->done,
                (long long)tally->refused, (long long)tally->changed, (long long)tally->absent);
-        fputs(more ? "there are more: run it again\n" : "", stdout);
+        fputs(walk.more ? "there are more: run it again\n" : "", stdout);
     }
     return error;
 }

@@ -49,11 +49,25 @@ int idem_record_keep(const struct idem_record *record, struct idem_bytes blob, i
     return IDEM_OK;
 }
 
-/* True when the first `digits` hex digits of both are the same. */
-static bool id_has_prefix(const struct idem_id *id, const struct idem_id *prefix, unsigned digits)
+bool idem_scan_takes_id(const struct idem_scan *scan, const struct idem_id *id)
 {
-    return memcmp(id->bytes, prefix->bytes, digits / 2) == 0 &&
-           (digits % 2 == 0 || id->bytes[digits / 2] >> 4 == prefix->bytes[digits / 2] >> 4);
+    size_t whole = scan->prefix_digits / 2;
+
+    return memcmp(id->bytes, scan->prefix.bytes, whole) == 0 &&
+           (scan->prefix_digits % 2 == 0 ||
+            id->bytes[whole] >> 4 == scan->prefix.bytes[whole] >> 4);
+}
+
+struct idem_id idem_scan_start(const struct idem_scan *scan, bool *ret_exclusive)
+{
+    size_t whole = scan->prefix_digits / 2;
+    struct idem_id first = {{0}};
+
+    memcpy(first.bytes, scan->prefix.bytes, whole);
+    if (scan->prefix_digits % 2 != 0)
+        first.bytes[whole] = scan->prefix.bytes[whole] & 0xf0;
+    *ret_exclusive = scan->has_cursor && memcmp(scan->cursor.bytes, first.bytes, IDEM_ID_SIZE) >= 0;
+    return *ret_exclusive ? scan->cursor : first;
 }
 
 bool idem_scan_matches(const struct idem_scan *scan, const struct idem_record *record,
@@ -65,7 +79,7 @@ bool idem_scan_matches(const struct idem_scan *scan, const struct idem_record *r
         return false;
     if (scan->kind && scan->kind != record->kind)
         return false;
-    if (!id_has_prefix(&record->id, &scan->prefix, scan->prefix_digits))
+    if (!idem_scan_takes_id(scan, &record->id))
         return false;
     if (scan->has_scope && !idem_bytes_equal(scan->scope, record->scope))
         return false;

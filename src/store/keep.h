@@ -23,6 +23,15 @@ static inline bool idem_op_wants_record(const struct idem_op *op)
            (op->kind == IDEM_OP_CLAIM && op->result == IDEM_RESULT_COMPLETED);
 }
 
+/* True when the id begins with the digits that the scan asks for. */
+bool idem_scan_takes_id(const struct idem_scan *scan, const struct idem_id *id);
+
+/*
+ * Where a scan in id order begins: at the least id of its prefix, or at the cursor, which is then
+ * not to be shown itself (*ret_exclusive).
+ */
+struct idem_id idem_scan_start(const struct idem_scan *scan, bool *ret_exclusive);
+
 /* True when a scan's filters take the record; an expired one is as good as absent. */
 bool idem_scan_matches(const struct idem_scan *scan, const struct idem_record *record,
                        int64_t now_us);

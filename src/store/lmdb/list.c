@@ -8,63 +8,79 @@
 #include "store/keep.h"
 #include "store/lmdb/lmdb_store.h"
 
-#define EXAMINED_MAX 100000 /* records that a scan looks through for one page that holds any */
+#define EXAMINED_MAX 100000 /* records that a scan looks through for one page */
 
-/* Positions the cursor on the first id greater than the scan's cursor. */
+/* Positions the cursor on the first record that the scan may show. */
 static int scan_first(MDB_cursor *cursor, const struct idem_scan *scan, MDB_val *ret_key,
                       MDB_val *ret_value)
 {
+    bool exclusive;
+    struct idem_id start = idem_scan_start(scan, &exclusive);
     int code;
 
-    if (!scan->has_cursor)
-        return mdb_cursor_get(cursor, ret_key, ret_value, MDB_FIRST);
-    *ret_key = idem_lmdb_value(scan->cursor.bytes, IDEM_ID_SIZE);
+    *ret_key = idem_lmdb_value(start.bytes, IDEM_ID_SIZE);
     code = mdb_cursor_get(cursor, ret_key, ret_value, MDB_SET_RANGE);
-    if (!code && ret_key->mv_size == IDEM_ID_SIZE &&
-        memcmp(ret_key->mv_data, scan->cursor.bytes, IDEM_ID_SIZE) == 0)
+    if (!code && exclusive && ret_key->mv_size == IDEM_ID_SIZE &&
+        memcmp(ret_key->mv_data, start.bytes, IDEM_ID_SIZE) == 0)
         code = mdb_cursor_get(cursor, ret_key, ret_value, MDB_NEXT);
     return code;
 }
 
-/* Adds the record if it matches. Damaged ones have nothing to show: `idem show` names them. */
-static int scan_visit(struct idem_page *page, struct idem_op *op, const MDB_val *value)
+/*
+ * Adds the record if it matches. Damaged ones have nothing to show: `idem show` names them. A full
+ * page leaves the record to the next one, so that none is counted twice.
+ */
+static int scan_visit(struct idem_page *page, struct idem_op *op, const struct idem_id *id,
+                      const MDB_val *value)
 {
     struct idem_bytes blob = idem_bytes_make(value->mv_data, value->mv_size);
     struct idem_record record;
     bool damaged = idem_record_decode(blob, &record) != 0;
+    bool shown = damaged || idem_scan_matches(&op->in.scan, &record, op->out.now_us);
 
-    if (!damaged && !idem_scan_matches(&op->in.scan, &record, op->out.now_us))
-        return 0;
-    if (idem_page_is_full(page, op->in.scan.limit)) {
-        op->out.more = true; /* the next page begins here, so that none is counted twice */
+    if (shown && idem_page_is_full(page, op->in.scan.limit)) {
+        op->out.more = true;
         return 0;
     }
+    op->out.next = *id;
     op->out.damaged += damaged;
-    if (damaged)
-        return 0;
-    op->out.next = record.id;
-    return idem_page_add(page, &record, blob, op->out.now_us) ? ENOMEM : 0;
+    return shown && !damaged && idem_page_add(page, &record, blob, op->out.now_us) ? ENOMEM : 0;
+}
+
+static int scan_walk(struct idem_lmdb_batch *batch, struct idem_op *op, struct idem_page *page)
+{
+    MDB_val key, value;
+    int code = scan_first(batch->records, &op->in.scan, &key, &value);
+
+    for (size_t examined = 0; !code; examined++) {
+        struct idem_id id;
+
+        if (key.mv_size != IDEM_ID_SIZE)
+            return MDB_CORRUPTED;
+        memcpy(id.bytes, key.mv_data, IDEM_ID_SIZE);
+        if (!idem_scan_takes_id(&op->in.scan, &id))
+            return 0; /* behind the prefix */
+        if (examined == EXAMINED_MAX) {
+            op->out.more = true;
+            return 0;
+        }
+        code = scan_visit(page, op, &id, &value);
+        if (op->out.more)
+            return 0;
+        if (!code)
+            code = mdb_cursor_get(batch->records, &key, &value, MDB_NEXT);
+    }
+    return code == MDB_NOTFOUND ? 0 : code;
 }
 
 int idem_lmdb_scan(struct idem_lmdb_batch *batch, struct idem_op *op)
 {
     struct idem_page page = {0};
-    MDB_val key, value;
-    size_t examined = 0;
-    int code = scan_first(batch->records, &op->in.scan, &key, &value);
+    int code;
 
     op->out.now_us = batch->now_us;
-    while (!code) {
-        code = scan_visit(&page, op, &value);
-        if (code || op->out.more)
-            break;
-        if (++examined >= EXAMINED_MAX && page.count > 0) {
-            op->out.more = true;
-            break;
-        }
-        code = mdb_cursor_get(batch->records, &key, &value, MDB_NEXT);
-    }
-    if (code && code != MDB_NOTFOUND) {
+    code = scan_walk(batch, op, &page);
+    if (code) {
         idem_page_free(&page);
         return code;
     }

@@ -325,7 +325,14 @@ static int slot_compare(const void *a, const void *b)
     return memcmp((*left)->id.bytes, (*right)->id.bytes, IDEM_ID_SIZE);
 }
 
-/* All slots behind the cursor, in the order of their ids, in new memory. */
+/* True when a scan must look at this id at all: it has the prefix and is behind the cursor. */
+static bool scan_reaches(const struct idem_scan *scan, const struct idem_id *id)
+{
+    return idem_scan_takes_id(scan, id) &&
+           (!scan->has_cursor || memcmp(id->bytes, scan->cursor.bytes, IDEM_ID_SIZE) > 0);
+}
+
+/* All slots that the scan must look at, in the order of their ids, in new memory. */
 static int slots_sort(const struct idem_backend *store, const struct idem_scan *scan,
                       struct idem_slot ***ret_slots, size_t *ret_count)
 {
@@ -336,7 +343,7 @@ static int slots_sort(const struct idem_backend *store, const struct idem_scan *
         return IDEM_ERR_NOMEM;
     for (size_t i = 0; i < store->table.buckets_count; i++)
         for (struct idem_slot *slot = store->table.buckets[i]; slot; slot = slot->next)
-            if (!scan->has_cursor || memcmp(slot->id.bytes, scan->cursor.bytes, IDEM_ID_SIZE) > 0)
+            if (scan_reaches(scan, &slot->id))
                 slots[count++] = slot;
     qsort(slots, count, sizeof(struct idem_slot *), slot_compare);
     *ret_slots = slots;
