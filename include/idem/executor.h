@@ -82,8 +82,9 @@ struct idem_executor_counters {
 
 /*
  * Starts the thread, with all signals blocked in it. The URL is checked here (IDEM_ERR_INVALID,
- * _UNSUPPORTED); the store is opened by the thread, again and again with growing pauses if need be,
- * and until it is open claims end with IDEM_ERR_UNAVAILABLE.
+ * _UNSUPPORTED); the store is opened by the thread, again and again with growing pauses if need be.
+ * Claims wait for the first opening; once that, or a store that was open, has failed, they end with
+ * IDEM_ERR_UNAVAILABLE at once until it is open.
  */
 IDEM_MUST_CHECK int idem_executor_new(const char *url, const struct idem_executor_options *options,
                                       struct idem_executor **ret_executor,

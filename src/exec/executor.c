@@ -168,8 +168,13 @@ int idem_executor_submit(struct idem_executor *executor, struct idem_job *job)
         (void)pthread_mutex_unlock(&executor->lock);
         return error;
     }
-    job_queue_append(&executor->waiting, job);
     executor->unfinished++;
+    if (bounded && executor->away) { /* the thread may be held up in an opening: say so at once */
+        idem_job_finish_locked(executor, job, IDEM_ERR_UNAVAILABLE);
+        idem_executor_unlock(executor);
+        return 0;
+    }
+    job_queue_append(&executor->waiting, job);
     executor->claims_waiting += bounded;
     if (expiry_us < executor->expiry_us)
         executor->expiry_us = expiry_us;

@@ -4,9 +4,11 @@
  *   1. Opening is tried until it works, with pauses that grow from 100 ms to 2 s.
  *   2. An open store is published for the owner's peeks. It is closed only after it has been
  *      withdrawn and the owner is seen outside of it: a flag each way, no lock on the owner's side.
- *   3. A store that says it is corrupt, or that fails several times in a row with an error that is
- *      not one op's own fault, is closed and opened afresh: its self-test tells whether it works.
- *   4. Every stay inside the store is marked, so that _free can tell a thread that hangs there.
+ *   3. A store that says it is corrupt, that timed out, or that fails several times in a row with
+ * an error that is not one op's own fault, is closed and opened afresh: its self-test tells whether
+ *      it works. Until then claims end at once: nobody waits for a store that is known to be away.
+ *   4. Every stay inside the store is marked, so that _free can tell a thread that hangs there. An
+ *      opening may take as long as any call: names are looked up, connections made, a server asked.
  */
 #include "exec/state.h"
 
@@ -74,6 +76,7 @@ static void opening_publish(struct idem_executor *executor, struct idem_store *s
     executor->open_tried = true;
     executor->open_error = error;
     executor->open_message = *message;
+    executor->away = error != 0;
     executor->counters.open = error == 0;
     (void)pthread_cond_signal(&executor->told);
     (void)pthread_mutex_unlock(&executor->lock);
@@ -148,12 +151,14 @@ int idem_executor_apply_failed(struct idem_executor *executor, int error, const 
     if (idem_error_is_of_one_op(error))
         return 0;
     executor->applies_failed++;
-    if (error != IDEM_ERR_CORRUPT && executor->applies_failed < IDEM_APPLY_FAILURES_MAX)
+    if (error != IDEM_ERR_CORRUPT && error != IDEM_ERR_TIMEOUT &&
+        executor->applies_failed < IDEM_APPLY_FAILURES_MAX)
         return 0;
     executor->applies_failed = 0;
     executor->open_due_us = idem_monotonic_us() + pause_us(executor->open_repeats++);
     (void)pthread_mutex_lock(&executor->lock);
     executor->open_error = error;
+    executor->away = true;
     (void)pthread_mutex_unlock(&executor->lock);
     return idem_executor_close_store(executor);
 }

@@ -27,7 +27,10 @@
 #define IDEM_OPEN_PAUSE_US_MIN INT64_C(100000)
 #define IDEM_OPEN_PAUSE_US_MAX (2 * IDEM_SECOND_US)
 
-/* So many applies fail in a row, and the store is closed and opened afresh. */
+/*
+ * So many applies fail in a row, and the store is closed and opened afresh. One that timed out is
+ * enough: the next would hold everybody up for as long, while an opening holds up nobody.
+ */
 #define IDEM_APPLY_FAILURES_MAX 3
 
 /* So long without a failure, and "available again" is told. */
@@ -93,6 +96,7 @@ struct idem_executor {
     bool ending;       /* the thread is to end now */
     bool ended;        /* it has, and touches nothing any more */
     bool closed;       /* no more jobs */
+    bool away;         /* the store failed and is not open again: claims and gets end at once */
     bool in_store;     /* the thread is inside the store with the batch */
     bool left_behind;  /* the owner does not wait for it any longer … */
     bool released;     /* … and touches nothing any more */

@@ -2,9 +2,10 @@
  * Worker: the executor's thread. Again and again, one round:
  *
  *   1. Take the waiting jobs, at most a batch of them; end those that waited too long.
- *   2. While the store is closed: end them at once, keep the verdicts, and open it when due.
+ *   2. While the store is closed: end them at once, keep the verdicts, and open it when due. From
+ *      its first failure until it is open again claims are not even queued (executor.c).
  *   3. Repeat the kept verdicts that are due or whose id a new job is about to touch (settle.c).
- *   4. Apply the new jobs as one batch.
+ *   4. Apply the new jobs as one batch, but for those that have waited too long by now.
  *   5. Sweep a little when due. As long as there is more to sweep, rounds alternate: one batch of
  *      jobs, one small sweep.
  *
@@ -104,14 +105,22 @@ static void queue_fail(struct idem_executor *executor, struct idem_job_queue *qu
     idem_executor_unlock(executor);
 }
 
-/* Moves jobs from the queue into the batch, except those that a kept verdict blocks. */
+/*
+ * Moves jobs from the queue into the batch, except those that a kept verdict blocks, and those
+ * whose time ran out while the calls before took theirs.
+ */
 static void batch_fill(struct idem_executor *executor, struct idem_job_queue *queue, size_t limit)
 {
-    struct idem_job_queue blocked = {0};
+    struct idem_job_queue blocked = {0}, late = {0};
+    int64_t now_us = idem_monotonic_us();
     struct idem_job *job;
 
     executor->batch_count = 0;
     while (executor->batch_count < limit && (job = job_queue_take(queue)) != NULL) {
+        if (!job->reached && job_expiry_us(job) <= now_us) {
+            job_queue_append(&late, job);
+            continue;
+        }
         if (idem_settle_blocks(&executor->settle, job)) {
             job_queue_append(&blocked, job);
             continue;
@@ -121,6 +130,7 @@ static void batch_fill(struct idem_executor *executor, struct idem_job_queue *qu
         executor->ops[executor->batch_count++] = &job->op;
     }
     queue_fail(executor, &blocked, IDEM_ERR_UNAVAILABLE);
+    queue_fail(executor, &late, IDEM_ERR_TIMEOUT);
 }
 
 /* Empties the batch: back to the front of the queue, in order. */

@@ -53,7 +53,7 @@ static void test_applied_but_failed(void **state)
     executor = scene_start(NULL);
     probe_claim(&claim, 1, 1);
     assert_int_equal(scene_run(executor, &claim), IDEM_RESULT_ACQUIRED);
-    faults_fail_applies(IDEM_ERR_TIMEOUT, 2, true);
+    faults_fail_applies(IDEM_ERR_UNAVAILABLE, 2, true);
     probe_verdict(&complete, IDEM_OP_COMPLETE, 1, 1);
     assert_int_equal(scene_run(executor, &complete), IDEM_RESULT_OK);
     probe_get(&get, 1);
