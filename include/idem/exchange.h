@@ -14,17 +14,25 @@
  * Policy `wait`: a claim that finds another in progress is made again after a pause, or as soon as
  * the driver says WAKE, until the time allowed is over. Who waits never takes an answer from
  * whoever woke it: the claim itself brings it. When another than the one first seen runs, it gives
- * up.
+ * up: after a failed first run one waiter executes, and the rest are told that it is in progress.
+ * One whose client is gone gives up as well.
  *
- * Policy `probe`: a claim that finds UNKNOWN is made again, naming the fence that was seen, so that
- * there is one prober a key over all gateways. Under that claim the upstream is asked (PROBE), and
- * what it answers decides:
- *   404, whole, not declared otherwise         → not executed: the request is forwarded now
+ * Policies `retry` and `probe`: the first claim takes nothing over. One that finds UNKNOWN is made
+ * again as a take-over, once. From then on it is known that an earlier attempt may have taken
+ * effect, and while that is so the claim is never given back by `fail`, and nothing goes unguarded.
+ *
+ * Policy `retry` takes any, and forwards. What was not sent, or failed by its status, leaves the
+ * record unknown as it was; only the upstream's own word "failed" settles it.
+ *
+ * Policy `probe` names the fence that was seen, so that there is one prober a key over all
+ * gateways. Under that claim the upstream is asked (PROBE), and what it answers decides:
+ *   404, whole, not declared otherwise         → not executed: forwarded, once the store has
+ *                                                confirmed (renew) that the claim still stands
  *   2xx, whole, declared final (or `trust`)    → this is the answer: recorded and delivered
  *   anything else                              → abandoned again, still unknown
- * Until then nothing of this attempt was sent, and yet the claim is never given back by `fail`: an
- * earlier attempt may have taken effect. With `settle` no probe is sent until so long after the
- * abandonment.
+ * With `settle` nothing is taken over, and nothing probed, until so long after the abandonment.
+ * `settle` must be longer than a request can be under way to the upstream, and than a gateway can
+ * be held up (stopped, swapped out) between two steps.
  *
  * Whatever happens, the last event is IDEM_EVENT_ABORTED (or the exchange is DONE), and no path
  * leaves a claim without a verdict. At most one FORWARD is emitted after a byte reached an
@@ -38,14 +46,15 @@
 #include <idem/problem.h>
 
 enum idem_exchange_state {
-    IDEM_EXCHANGE_IDLE,      /* nothing happened yet */
-    IDEM_EXCHANGE_CLAIMING,  /* claim submitted */
-    IDEM_EXCHANGE_WAITING,   /* another runs; the claim is made again */
-    IDEM_EXCHANGE_PROBING,   /* claim held after a take-over; the upstream is being asked */
-    IDEM_EXCHANGE_EXECUTING, /* claim held; the request may go, or has gone, upstream */
-    IDEM_EXCHANGE_RECORDING, /* verdict submitted, the answer held */
-    IDEM_EXCHANGE_LOOKING,   /* verdict was lost: reading what the record says now */
-    IDEM_EXCHANGE_DONE,      /* the client's fate is decided */
+    IDEM_EXCHANGE_IDLE,       /* nothing happened yet */
+    IDEM_EXCHANGE_CLAIMING,   /* claim submitted */
+    IDEM_EXCHANGE_WAITING,    /* another runs; the claim is made again */
+    IDEM_EXCHANGE_PROBING,    /* claim held after a take-over; the upstream is being asked */
+    IDEM_EXCHANGE_CONFIRMING, /* it said "not executed": asking the store if the claim stands */
+    IDEM_EXCHANGE_EXECUTING,  /* claim held; the request may go, or has gone, upstream */
+    IDEM_EXCHANGE_RECORDING,  /* verdict submitted, the answer held */
+    IDEM_EXCHANGE_LOOKING,    /* verdict was lost: reading what the record says now */
+    IDEM_EXCHANGE_DONE,       /* the client's fate is decided */
     IDEM_EXCHANGE_STATE_COUNT
 };
 
@@ -60,7 +69,8 @@ enum idem_event_kind {
     IDEM_EVENT_ANSWER_END,      /* its body is whole */
     IDEM_EVENT_UPSTREAM_FAILED, /* no whole answer will come */
     IDEM_EVENT_REROUTED,        /* another handler that executes wants the request */
-    IDEM_EVENT_CLIENT_GONE,     /* nobody waits any more; a guarded request goes on */
+    IDEM_EVENT_CLIENT_GONE,     /* nobody waits any more; a guarded request goes on, a WAITING one
+                                   ends without an effect */
     IDEM_EVENT_TICK,            /* the timer asked for has run out */
     IDEM_EVENT_WAKE,            /* WAITING: the record may have changed; never carries an answer */
     IDEM_EVENT_ABORTED,         /* the driver destroys the exchange; always allowed */
@@ -93,7 +103,8 @@ struct idem_event {
 };
 
 enum idem_effect_kind {
-    IDEM_EFFECT_STORE,   /* submit the op that idem_exchange_op() fills */
+    IDEM_EFFECT_STORE,   /* submit the op that idem_exchange_op() fills; unless it is a background
+                            one, tell its STORE_RESULT or STORE_FAILED, within a bounded time */
     IDEM_EFFECT_FORWARD, /* let the request go upstream, with attempt and fence */
     IDEM_EFFECT_BYPASS,  /* let it go unguarded and say so (fail open) */
     IDEM_EFFECT_REPLAY,  /* answer from the record of the event's op */
@@ -101,7 +112,8 @@ enum idem_effect_kind {
     IDEM_EFFECT_DELIVER, /* release the held answer; after an overflow, let the rest flow through */
     IDEM_EFFECT_TIMER,   /* (re)arm the one timer; TICK when it runs out */
     IDEM_EFFECT_PROBE,   /* ask the upstream about the key, with attempt and fence; what comes back
-                            is told by the ANSWER events, or UPSTREAM_FAILED */
+                            is told by the ANSWER events, or UPSTREAM_FAILED, and nothing more of it
+                            after ANSWER_END */
 };
 
 /* What the store must have confirmed before the effect may be executed: the safety argument. */
@@ -149,6 +161,13 @@ struct idem_exchange {
     enum idem_reason reason;
     bool overflow;               /* the answer is over the maximum: only a tombstone is kept */
     bool owned;                  /* the store has not said `lost` */
+    bool client_gone;            /* nobody waits for an answer */
+    bool unknown_before;         /* an earlier attempt may have taken effect: no `fail` */
+    bool renewing;               /* a renew is under way */
+    bool confirm_after;          /* CONFIRMING: it is an older one, whose result does not count */
+    uint64_t wait_fence;         /* of the claim that is or was waited for, or 0 */
+    int64_t waited_us;           /* since REQUEST, as far as was told */
+    int64_t pause_us;            /* the last one between two claims, or 0 */
     struct idem_problem failure; /* what to refuse with once the verdict is recorded, if any */
 };
 

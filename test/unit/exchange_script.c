@@ -82,6 +82,15 @@ static const char *after(const char *words)
     return space ? space + 1 : "";
 }
 
+#define NOW_US (INT64_C(1000) * IDEM_SECOND_US) /* the store's clock, which stands still */
+
+static int64_t ago_us(const char *words)
+{
+    const char *ago = strstr(words, "ago=");
+
+    return ago ? strtoll(ago + strlen("ago="), NULL, 10) * IDEM_SECOND_US : 0;
+}
+
 /* What a get finds, a claim answers by itself. */
 static enum idem_result result_of_claim(enum idem_result result, enum idem_state state)
 {
@@ -106,6 +115,8 @@ static bool store_event(struct script *script, enum idem_op_kind kind, const cha
         script->op = (struct idem_op){.kind = kind, .result = RESULTS[i].result};
         script->op.out.attempt = (uint32_t)strtoul(after(word), NULL, 10);
         script->op.out.fence = strtoull(after(after(word)), NULL, 10);
+        script->op.out.now_us = NOW_US;
+        script->op.out.since_us = NOW_US - ago_us(word);
         script->op.out.found.record.state = RESULTS[i].state;
         script->op.out.found.record.answer.status = 201;
         if (first_is(word, "tombstone")) {
@@ -153,13 +164,10 @@ static bool plain_event(const char *words, struct idem_event *event)
         const char *word;
         enum idem_event_kind kind;
     } PLAIN[] = {
-        {"request", IDEM_EVENT_REQUEST},
-        {"end", IDEM_EVENT_ANSWER_END},
-        {"tick", IDEM_EVENT_TICK},
-        {"client", IDEM_EVENT_CLIENT_GONE},
-        {"aborted", IDEM_EVENT_ABORTED},
-        {"rerouted", IDEM_EVENT_REROUTED},
-        {"upstream", IDEM_EVENT_UPSTREAM_FAILED},
+        {"request", IDEM_EVENT_REQUEST},    {"end", IDEM_EVENT_ANSWER_END},
+        {"tick", IDEM_EVENT_TICK},          {"wake", IDEM_EVENT_WAKE},
+        {"client", IDEM_EVENT_CLIENT_GONE}, {"aborted", IDEM_EVENT_ABORTED},
+        {"rerouted", IDEM_EVENT_REROUTED},  {"upstream", IDEM_EVENT_UPSTREAM_FAILED},
         {"body", IDEM_EVENT_ANSWER_BODY},
     };
 
@@ -169,6 +177,7 @@ static bool plain_event(const char *words, struct idem_event *event)
             event->evidence = evidence_of(after(words));
             event->size = strtoul(after(words), NULL, 10);
             event->status = (unsigned)strtoul(after(after(words)), NULL, 10);
+            event->elapsed_us = strtoll(after(words), NULL, 10) * 1000;
             return true;
         }
     }
@@ -177,12 +186,29 @@ static bool plain_event(const char *words, struct idem_event *event)
 
 /* ---- effects to a trace */
 
-static void print_effect(const struct idem_effect *effect, char *text, size_t size)
+static void print_store(const struct idem_exchange *exchange, const struct idem_effect *effect,
+                        char *text, size_t size)
+{
+    struct idem_op op;
+
+    idem_exchange_op(exchange, effect, &op);
+    assert_int_equal(op.kind, effect->op_kind);
+    if (op.kind == IDEM_OP_CLAIM && op.in.claim.take == IDEM_TAKE_ANY) {
+        snprintf(text, size, "claim taking any");
+    } else if (op.kind == IDEM_OP_CLAIM && op.in.claim.take == IDEM_TAKE_FENCE) {
+        snprintf(text, size, "claim taking %llu", (unsigned long long)op.in.claim.take_fence);
+    } else {
+        snprintf(text, size, "%s%s", idem_op_kind_text(effect->op_kind),
+                 effect->background ? " in background" : "");
+    }
+}
+
+static void print_effect(const struct idem_exchange *exchange, const struct idem_effect *effect,
+                         char *text, size_t size)
 {
     switch (effect->kind) {
     case IDEM_EFFECT_STORE:
-        snprintf(text, size, "%s%s", idem_op_kind_text(effect->op_kind),
-                 effect->background ? " in background" : "");
+        print_store(exchange, effect, text, size);
         break;
     case IDEM_EFFECT_FORWARD:
         snprintf(text, size, "forward %u %llu", effect->attempt, (unsigned long long)effect->fence);
@@ -235,7 +261,8 @@ const char *script_feed(struct script *script, const char *words)
     for (size_t i = 0; i < script->effects.count; i++) {
         used += (size_t)snprintf(script->trace + used, sizeof(script->trace) - used, "%s",
                                  i ? ", " : "");
-        print_effect(&script->effects.items[i], script->trace + used, sizeof(script->trace) - used);
+        print_effect(&script->exchange, &script->effects.items[i], script->trace + used,
+                     sizeof(script->trace) - used);
         used = strlen(script->trace);
     }
     return script->trace;

@@ -25,9 +25,10 @@ void script_restart(struct script *script);
 
 /*
  * Feeds one event, told by words:
- *   request · tick · client gone · aborted unsent|sent
- *   claim
- * acquired|in_progress|unknown|mismatch|other_principal|completed|tombstone|full|ended|corrupt
+ *   request · tick [MS] · wake [MS] · client gone · aborted unsent|sent
+ *   claim acquired ATTEMPT FENCE · claim in_progress ATTEMPT FENCE
+ *   claim unknown ATTEMPT FENCE [ago=SECONDS]     since when, by the store's clock
+ *   claim mismatch|other_principal|completed|tombstone|full|ended|corrupt
  *   claim failed|refused        the store has no result; it never saw the op
  *   renew ok|lost|failed        complete|fail|abandon ok|lost|failed
  *   get absent|completed|processing|unknown|failed|error

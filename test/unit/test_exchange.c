@@ -299,6 +299,27 @@ static void test_a_second_upstream_gets_only_what_the_first_did_not(void **state
     STEP(&x, "complete ok", "refuse answer-not-kept 409");
 }
 
+static void test_a_lost_claim_is_not_given_to_another_upstream(void **state)
+{
+    (void)state;
+    until_forwarded();
+    STEP(&x, "tick", "renew");
+    STEP(&x, "renew lost", "-");
+    STEP(&x, "rerouted unsent", "fail");
+    STEP(&x, "fail lost", "get");
+    STEP(&x, "get completed", "replay");
+}
+
+static void test_one_renewal_at_a_time(void **state)
+{
+    (void)state;
+    until_forwarded();
+    STEP(&x, "tick", "renew");
+    STEP(&x, "tick", "-");
+    STEP(&x, "renew ok", "timer 3000 ms");
+    STEP(&x, "tick", "renew");
+}
+
 static void test_ops_carry_what_the_policy_says(void **state)
 {
     struct idem_op op;
@@ -315,7 +336,7 @@ static void test_ops_carry_what_the_policy_says(void **state)
     assert_int_equal(op.in.claim.lease_us, x.policy.lease_us);
     assert_int_equal(op.in.claim.ttl_us, 5);
     assert_int_equal(op.in.claim.unknown_ttl_us, 6);
-    assert_int_equal(op.in.claim.take, IDEM_TAKE_ANY);
+    assert_int_equal(op.in.claim.take, IDEM_TAKE_NONE);
 
     STEP(&x, "claim acquired 2 9", "timer 3000 ms, forward 2 9");
     STEP(&x, "upstream unsent", "fail");
@@ -344,6 +365,8 @@ int main(void)
         cmocka_unit_test_setup(test_the_client_may_go, fresh),
         cmocka_unit_test_setup(test_no_path_leaves_a_claim_without_a_verdict, fresh),
         cmocka_unit_test_setup(test_a_second_upstream_gets_only_what_the_first_did_not, fresh),
+        cmocka_unit_test_setup(test_a_lost_claim_is_not_given_to_another_upstream, fresh),
+        cmocka_unit_test_setup(test_one_renewal_at_a_time, fresh),
         cmocka_unit_test_setup(test_ops_carry_what_the_policy_says, fresh),
     };
 
