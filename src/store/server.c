@@ -69,8 +69,10 @@ static int port_parse(struct part part, uint16_t *ret_port, struct idem_message 
         port = 10 * port + (unsigned long)(part.text[i] - '0');
     }
     if (part.size == 0 || port == 0 || port > UINT16_MAX) {
-        idem_message_set(message, "the store URL's port \"%.*s\" is not a number from 1 to 65535",
-                         (int)part.size, part.text);
+        /* Not told: it may be a part of a password. */
+        idem_message_set(message,
+                         "the store URL has a port that is not a number from 1 to 65535. In a "
+                         "password write ':' as %%3A, '/' as %%2F, '?' as %%3F and '@' as %%40");
         return IDEM_ERR_INVALID;
     }
     *ret_port = (uint16_t)port;

@@ -3,9 +3,8 @@
  * options split at '&', each at its first '='. Percent-escapes are decoded last, so that "%3f" is a
  * question mark in a directory and never the start of options.
  */
+#define _GNU_SOURCE /* memrchr */
 #include "store/url.h"
-
-#include <stdio.h>
 
 #include <idem/store.h>
 
@@ -78,9 +77,13 @@ static int option_add(struct pieces *pieces, struct idem_url *url, const char *t
     int error;
 
     if (!equals || name_size == 0) {
+        /* It may be the end of a password: tell its name only when it cannot be. */
+        bool secret = memchr(text, '@', size) != NULL;
+
         idem_message_set(pieces->message,
-                         "the store URL's option \"%.*s\" has no value: write name=value",
-                         (int)size, text);
+                         "the store URL's option \"%.*s\" has no value: write name=value%s",
+                         secret ? 3 : (int)size, secret ? "***" : text,
+                         secret ? ", and a '?' in a password as %3F" : "");
         return IDEM_ERR_INVALID;
     }
     if (url->option_count == IDEM_URL_OPTIONS_MAX) {
@@ -131,8 +134,12 @@ int idem_url_parse(const char *text, struct idem_url *ret_url, struct idem_messa
         return IDEM_ERR_INVALID;
     }
     if (scheme == 0) {
+        bool secret = strchr(text, '@') != NULL;
+
         idem_message_set(message,
-                         "\"%s\" is not a store URL: write lmdb:DIRECTORY or memory:", text);
+                         "\"%s\" is not a store URL: write lmdb:DIRECTORY, redis://HOST, "
+                         "postgresql://HOST/DATABASE, mariadb://HOST/DATABASE or memory:",
+                         secret ? "***" : text);
         return IDEM_ERR_INVALID;
     }
     place_size = strcspn(place, "?");
@@ -245,20 +252,50 @@ int idem_url_timeout_us(const struct idem_url *url, int64_t *ret_timeout_us,
     return IDEM_ERR_INVALID;
 }
 
+/* Text in the making, cut at its size. */
+struct redacted {
+    char *text;
+    size_t used, size;
+};
+
+static void redacted_add(struct redacted *redacted, const char *text, size_t size)
+{
+    size_t room = redacted->size - redacted->used - 1;
+
+    size = size < room ? size : room;
+    memcpy(redacted->text + redacted->used, text, size);
+    redacted->used += size;
+    redacted->text[redacted->used] = '\0';
+}
+
+/* The '@' behind a password that is not escaped may well stand behind a '/', a '?' or another '@'.
+ */
+static const char *credentials_end(const char *authority)
+{
+    const char *at = memrchr(authority, '@', strcspn(authority, "?"));
+
+    return at ? at : strrchr(authority, '@');
+}
+
 void idem_store_url_redact(const char *url, char *ret_text, size_t size)
 {
+    static const char option[] = "password=";
+    struct redacted redacted = {ret_text, 0, size};
     const char *place = strstr(url, "://");
-    const char *authority = place ? place + 3 : url;
-    size_t authority_size = place ? strcspn(authority, "/?") : 0;
-    const char *at = NULL;
-    const char *colon;
+    const char *at = place ? credentials_end(place + 3) : NULL;
+    const char *colon = at ? memchr(place + 3, ':', (size_t)(at - place - 3)) : NULL;
 
-    for (size_t i = 0; i < authority_size; i++)
-        if (authority[i] == '@')
-            at = authority + i;
-    colon = at ? memchr(authority, ':', (size_t)(at - authority)) : NULL;
-    if (colon)
-        snprintf(ret_text, size, "%.*s:***%s", (int)(colon - url), url, at);
-    else
-        snprintf(ret_text, size, "%s", url);
+    ret_text[0] = '\0';
+    if (colon) {
+        redacted_add(&redacted, url, (size_t)(colon + 1 - url));
+        redacted_add(&redacted, "***", 3);
+        url = at;
+    }
+    for (const char *next; (next = strstr(url, option)) != NULL;) {
+        next += sizeof option - 1;
+        redacted_add(&redacted, url, (size_t)(next - url));
+        redacted_add(&redacted, "***", 3);
+        url = next + strcspn(next, "&");
+    }
+    redacted_add(&redacted, url, strlen(url));
 }

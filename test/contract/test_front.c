@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "contract.h"
 #include "store/front.h"
+#include "store/server.h"
 
 static void urls_are_read(void **state)
 {
@@ -28,6 +29,66 @@ static void urls_are_read(void **state)
     assert_int_equal(idem_url_parse("x:y?a=b%26c%3Dd=e", url, NULL), IDEM_OK);
     assert_string_equal(idem_url_option(url, "a"), "b&c=d=e");
     assert_int_equal(idem_url_parse("x:?", url, NULL), IDEM_OK);
+    free(url);
+}
+
+/* A URL is shown in logs and on screens. */
+static void passwords_are_not_shown(void **state)
+{
+    static const char *const texts[][2] = {
+        {"redis://h:6379/0?prefix=p", "redis://h:6379/0?prefix=p"},
+        {"redis://user@h", "redis://user@h"},
+        {"redis://user:secret@h:1,g:2/0?timeout=1s", "redis://user:***@h:1,g:2/0?timeout=1s"},
+        {"redis://:secret@h", "redis://:***@h"},
+        {"redis://:@h", "redis://:***@h"},
+        {"postgresql://u:secret/with?all@of:them#@h/db", "postgresql://u:***@h/db"},
+        {"mariadb://u:secret?more@h/db", "mariadb://u:***@h/db"},
+        {"redis+unix:/run/r.sock?user=u&password=secret&x=1",
+         "redis+unix:/run/r.sock?user=u&password=***&x=1"},
+        {"redis+sentinel://h/m?sentinel_password=secret",
+         "redis+sentinel://h/m?sentinel_password=***"},
+        {"lmdb:/srv/a:b@c", "lmdb:/srv/a:b@c"},
+        {"memory:", "memory:"},
+    };
+    char shown[64];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        idem_store_url_redact(texts[i][0], shown, sizeof shown);
+        assert_string_equal(shown, texts[i][1]);
+        for (size_t size = 1; size < sizeof shown; size++) {
+            idem_store_url_redact(texts[i][0], shown, size);
+            assert_int_equal(strlen(shown), strnlen(texts[i][1], size - 1));
+            assert_null(strstr(shown, "secret"));
+        }
+    }
+}
+
+/* Nor in a sentence about a URL whose password is not escaped as it should be. */
+static void passwords_are_not_told(void **state)
+{
+    static const char *const texts[] = {
+        "redis//u:secret@h",         "u:secret@h/db",           "redis://u:secret/2@h",
+        "redis://u:secret?2@h",      "redis://u:1secret/2@h:1", "postgresql://u:secret/x@h/db",
+        "mariadb://u:x?secret@h/db", "redis://u:%secret@h",     "mysql://u:x?y=secret&z@h/db",
+    };
+    struct idem_url *url = malloc(sizeof *url);
+    struct idem_server *server = malloc(sizeof *server);
+
+    (void)state;
+    assert_true(url && server);
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        struct idem_message message = {""};
+        int error = idem_url_parse(texts[i], url, &message);
+
+        if (!error)
+            error = idem_server_parse(url, 1, server, &message);
+        if (error != IDEM_ERR_INVALID || message.text[0] == '\0')
+            fail_msg("\"%s\" was taken, or nothing was said", texts[i]);
+        if (strstr(message.text, "secret"))
+            fail_msg("\"%s\" is told: %s", texts[i], message.text);
+    }
+    free(server);
     free(url);
 }
 
@@ -399,6 +460,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RULE("URLs are read", urls_are_read),
+        RULE("a URL is shown without its password", passwords_are_not_shown),
+        RULE("no sentence about a URL tells its password", passwords_are_not_told),
         RULE("what is no URL is refused", bad_urls_are_refused),
         RULE("too many options are refused", too_many_options_are_refused),
         RULE("sizes are read", sizes_are_read),
