@@ -108,7 +108,7 @@ ngx_http_idempotency_store_effect(ngx_http_idempotency_ctx_t *ctx,
     if (effect->op_kind != IDEM_OP_RENEW) {
         ctx->waiting = effect->op_kind;
         ctx->waiting_since = ngx_current_msec;
-        ngx_add_timer(&ctx->deadline, NGX_HTTP_IDEMPOTENCY_STORE_TIMEOUT);
+        ngx_add_timer(&ctx->deadline, ctx->conf->store->timeout);
     }
 
     if (ngx_http_idempotency_submit(ctx, effect) != NGX_OK) {
@@ -281,9 +281,9 @@ static void
 ngx_http_idempotency_bypass(ngx_http_idempotency_ctx_t *ctx)
 {
     ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
-                  "idempotency store \"%V\" cannot be used, the request goes "
+                  "idempotency store %V cannot be used, the request goes "
                   "unguarded as \"idempotency_fail open\" says",
-                  &ctx->conf->store->name);
+                  &ctx->conf->store->label);
 
     ctx->outcome = NGX_HTTP_IDEMPOTENCY_BYPASSED;
     ngx_http_idempotency_go_on(ctx);
@@ -312,18 +312,45 @@ ngx_http_idempotency_tick_handler(ngx_event_t *ev)
 }
 
 
+/*
+ * A claim that still waits in the queue ends as one that the store never saw;
+ * nothing has to be taken back then.  Collecting tells others their results
+ * too, and what this request is told may be its end.
+ */
+
 static void
 ngx_http_idempotency_deadline_handler(ngx_event_t *ev)
 {
-    ngx_connection_t            *c;
-    ngx_http_idempotency_ctx_t  *ctx = ev->data;
+    ngx_uint_t                     gone;
+    ngx_connection_t              *c;
+    ngx_http_idempotency_ctx_t    *ctx = ev->data;
+    ngx_http_idempotency_store_t  *store;
 
     c = ctx->request->connection;
+    store = ctx->conf->store;
+
     ngx_http_set_log_request(c->log, ctx->request);
 
     ngx_log_error(NGX_LOG_ERR, c->log, 0,
-                  "idempotency store \"%V\" gave no result within %d ms",
-                  &ctx->conf->store->name, NGX_HTTP_IDEMPOTENCY_STORE_TIMEOUT);
+                  "idempotency store %V gave no result within %M ms",
+                  &store->label, store->timeout);
+
+    gone = 0;
+    ctx->gone = &gone;
+
+    (void) idem_executor_collect(store->executor);
+
+    if (gone) {
+        return;
+    }
+
+    ctx->gone = NULL;
+
+    if (ctx->waiting == 0) {
+        return;
+    }
+
+    ngx_http_set_log_request(c->log, ctx->request);
 
     ngx_http_idempotency_store_failed(ctx, ctx->waiting, 0);
 
@@ -389,4 +416,8 @@ ngx_http_idempotency_cleanup(void *data)
 
     ngx_http_idempotency_answer_free(ctx->answer);
     ctx->answer = NULL;
+
+    if (ctx->gone) {
+        *ctx->gone = 1;
+    }
 }

@@ -224,12 +224,12 @@ ngx_http_idempotency_release(ngx_http_idempotency_ctx_t *ctx,
     if (unrecorded) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       ctx->exchange.owned
-                      ? "idempotency store \"%V\": the upstream answered, and "
+                      ? "idempotency store %V: the upstream answered, and "
                         "the answer is delivered before it is recorded"
-                      : "idempotency store \"%V\": the upstream answered, and "
+                      : "idempotency store %V: the upstream answered, and "
                         "the answer is delivered though its record was settled "
                         "or forgotten meanwhile",
-                      &ctx->conf->store->name);
+                      &ctx->conf->store->label);
 
         (void) ngx_http_idempotency_mark(ctx, "Idempotency-Recorded", "false");
     }

@@ -32,8 +32,8 @@
 #include <idem/key.h>
 
 
-/* how long a request waits for the store before it is refused */
-#define NGX_HTTP_IDEMPOTENCY_STORE_TIMEOUT   5000
+/* bytes of a store's place that a line of the log may have */
+#define NGX_HTTP_IDEMPOTENCY_PLACE_SIZE      256
 
 /* how long a leaving worker waits for verdicts that nobody waits for */
 #define NGX_HTTP_IDEMPOTENCY_EXIT_TIMEOUT    2000
@@ -74,7 +74,10 @@ typedef enum {
 typedef struct {
     ngx_str_t                        name;
     ngx_str_t                        url;         /* null-terminated */
+    ngx_str_t                        label;       /* for the log: no password */
     ngx_str_t                        directory;   /* of an embedded store */
+    ngx_msec_t                       timeout;     /* of one result */
+    ngx_uint_t                       remote;      /* a server keeps it */
 
     /* the worker's own */
 
@@ -183,6 +186,7 @@ struct ngx_http_idempotency_ctx_s {
     ngx_event_t                      deadline;    /* of the op waited for */
     ngx_event_t                      tick;
     enum idem_op_kind                waiting;     /* 0: for none */
+    ngx_uint_t                      *gone;        /* 1 once it is freed */
     ngx_msec_t                       waiting_since;
     ngx_msec_t                       store_time;
 

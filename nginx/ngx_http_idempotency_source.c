@@ -10,8 +10,12 @@
 #include "ngx_http_idempotency_module.h"
 
 
-static char *ngx_http_idempotency_store_directory(ngx_conf_t *cf,
-    ngx_command_t *cmd, ngx_str_t *url, ngx_str_t *ret_directory);
+static char *ngx_http_idempotency_store_label(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store);
+static char *ngx_http_idempotency_bad_url(ngx_conf_t *cf, ngx_command_t *cmd,
+    ngx_str_t *url, const char *reason);
+static char *ngx_http_idempotency_store_place(ngx_conf_t *cf,
+    ngx_command_t *cmd, ngx_http_idempotency_store_t *store);
 static char *ngx_http_idempotency_key_source(ngx_conf_t *cf,
     ngx_http_idempotency_key_t *key, ngx_str_t *value);
 static char *ngx_http_idempotency_compile(ngx_conf_t *cf, ngx_str_t *value,
@@ -60,60 +64,111 @@ ngx_http_idempotency_store_by_name(ngx_http_idempotency_main_conf_t *imcf,
 }
 
 
-/* the directory of an embedded store, empty for others, into nginx's memory */
+/* what the log calls a store: its name, and where its server is */
 
 static char *
-ngx_http_idempotency_store_directory(ngx_conf_t *cf, ngx_command_t *cmd,
-    ngx_str_t *url, ngx_str_t *ret_directory)
+ngx_http_idempotency_store_label(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store)
+{
+    u_char  *p, place[NGX_HTTP_IDEMPOTENCY_PLACE_SIZE];
+
+    idem_store_url_redact((char *) store->url.data, (char *) place,
+                          sizeof(place));
+
+    p = ngx_pnalloc(cf->pool, store->name.len + sizeof("\"\" ()")
+                              + sizeof(place));
+    if (p == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    store->label.data = p;
+
+    if (store->remote) {
+        place[strcspn((char *) place, "?")] = '\0';
+        p = ngx_sprintf(p, "\"%V\" (%s)", &store->name, place);
+
+    } else {
+        p = ngx_sprintf(p, "\"%V\"", &store->name);
+    }
+
+    store->label.len = p - store->label.data;
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_idempotency_bad_url(ngx_conf_t *cf, ngx_command_t *cmd,
+    ngx_str_t *url, const char *reason)
+{
+    u_char  place[IDEM_URL_SIZE_MAX];
+
+    idem_store_url_redact((char *) url->data, (char *) place, sizeof(place));
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "invalid value \"%s\" in \"%V\" directive: %s; "
+                       "allowed: %s", place, &cmd->name, reason,
+                       (char *) cmd->post);
+
+    return NGX_CONF_ERROR;
+}
+
+
+/*
+ * Where the records are, and how long a result may take.  The directory of an
+ * embedded store is moved into nginx's memory.  Nothing is opened here.
+ */
+
+static char *
+ngx_http_idempotency_store_place(ngx_conf_t *cf, ngx_command_t *cmd,
+    ngx_http_idempotency_store_t *store)
 {
     char                 *directory;
     ngx_str_t             text;
     struct idem_message   message;
 
-    if (idem_store_url_check((char *) url->data, &directory, &message)
+    if (idem_store_url_check((char *) store->url.data, &directory, &message)
         != IDEM_OK)
     {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid value \"%V\" in \"%V\" directive: %s; "
-                           "allowed: %s", url, &cmd->name, message.text,
-                           (char *) cmd->post);
-        return NGX_CONF_ERROR;
+        return ngx_http_idempotency_bad_url(cf, cmd, &store->url,
+                                            message.text);
     }
 
+    store->timeout = idem_store_url_timeout_us((char *) store->url.data) / 1000;
+
     if (directory == NULL) {
-        ngx_str_null(ret_directory);
-        return NGX_CONF_OK;
+        store->remote = ngx_strncmp(store->url.data, "memory:",
+                                    sizeof("memory:") - 1)
+                        != 0;
+        return ngx_http_idempotency_store_label(cf, store);
     }
 
     text.data = (u_char *) directory;
     text.len = ngx_strlen(directory) + 1;
 
-    ret_directory->data = ngx_pstrdup(cf->pool, &text);
-    ret_directory->len = text.len - 1;
+    store->directory.data = ngx_pstrdup(cf->pool, &text);
+    store->directory.len = text.len - 1;
 
     free(directory);
 
-    if (ret_directory->data == NULL) {
+    if (store->directory.data == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    if (ret_directory->data[0] != '/') {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid value \"%V\" in \"%V\" directive: the "
-                           "directory must begin with \"/\"; allowed: %s",
-                           url, &cmd->name, (char *) cmd->post);
-        return NGX_CONF_ERROR;
+    if (store->directory.data[0] != '/') {
+        return ngx_http_idempotency_bad_url(cf, cmd, &store->url,
+                                    "the directory must begin with \"/\"");
     }
 
-    return NGX_CONF_OK;
+    return ngx_http_idempotency_store_label(cf, store);
 }
 
 
 char *
 ngx_http_idempotency_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_str_t                         *value, directory;
-    ngx_http_idempotency_store_t      *store;
+    ngx_str_t                         *value;
+    ngx_http_idempotency_store_t      *store, made;
     ngx_http_idempotency_main_conf_t  *imcf = conf;
 
     if (cf->args->nelts != 3) {
@@ -135,9 +190,11 @@ ngx_http_idempotency_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    if (ngx_http_idempotency_store_directory(cf, cmd, &value[2], &directory)
-        != NGX_CONF_OK)
-    {
+    ngx_memzero(&made, sizeof(ngx_http_idempotency_store_t));
+    made.name = value[1];
+    made.url = value[2];
+
+    if (ngx_http_idempotency_store_place(cf, cmd, &made) != NGX_CONF_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -146,10 +203,7 @@ ngx_http_idempotency_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    ngx_memzero(store, sizeof(ngx_http_idempotency_store_t));
-    store->name = value[1];
-    store->url = value[2];
-    store->directory = directory;
+    *store = made;
 
     return NGX_CONF_OK;
 }

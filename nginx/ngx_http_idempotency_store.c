@@ -78,14 +78,14 @@ ngx_http_idempotency_trace_flush(ngx_http_idempotency_store_t *store)
         level = trace->errors[i] ? NGX_LOG_ERR : NGX_LOG_WARN;
 
         ngx_log_error(level, ngx_cycle->log, 0,
-                      "idempotency store \"%V\": %s", &store->name,
+                      "idempotency store %V: %s", &store->label,
                       trace->lines[i].text);
     }
 
     if (trace->lost) {
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
-                      "idempotency store \"%V\": %ui more messages",
-                      &store->name, trace->lost);
+                      "idempotency store %V: %ui more messages",
+                      &store->label, trace->lost);
     }
 
     trace->count = 0;
@@ -120,7 +120,7 @@ ngx_http_idempotency_store_init(ngx_cycle_t *cycle,
         != IDEM_OK)
     {
         ngx_log_error(NGX_LOG_EMERG, cycle->log, 0,
-                      "idempotency store \"%V\": %s", &store->name,
+                      "idempotency store %V: %s", &store->label,
                       message.text);
         return NGX_ERROR;
     }
@@ -128,15 +128,18 @@ ngx_http_idempotency_store_init(ngx_cycle_t *cycle,
     /*
      * A local store is open before the first request comes.  One that is not
      * is opened by the thread as soon as it can be; requests get 503 meanwhile.
+     * For a server nobody waits here: it may be slow to answer, and locations
+     * that are not guarded have nothing to do with it.
      */
 
-    if (idem_executor_wait_open(store->executor, IDEM_SECOND_US, &message)
-        != IDEM_OK)
+    if (!store->remote
+        && idem_executor_wait_open(store->executor, IDEM_SECOND_US, &message)
+           != IDEM_OK)
     {
         ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
-                      "idempotency store \"%V\" is not open yet, guarded "
+                      "idempotency store %V is not open yet, guarded "
                       "requests are refused until it is: %s",
-                      &store->name, message.text);
+                      &store->label, message.text);
     }
 
     store->housekeeping.handler = ngx_http_idempotency_housekeeping;
@@ -199,8 +202,8 @@ ngx_http_idempotency_collect_handler(ngx_event_t *ev)
 
     if (ngx_handle_read_event(ev, 0) != NGX_OK) {
         ngx_log_error(NGX_LOG_ALERT, ev->log, 0,
-                      "idempotency store \"%V\": no events any more",
-                      &store->name);
+                      "idempotency store %V: no events any more",
+                      &store->label);
     }
 }
 
@@ -239,9 +242,9 @@ ngx_http_idempotency_drain(ngx_event_t *ev)
 
     } else if ((ngx_msec_int_t) (ngx_current_msec - store->drain_until) > 0) {
         ngx_log_error(NGX_LOG_ERR, ev->log, 0,
-                      "idempotency store \"%V\": leaving with %ui verdicts "
+                      "idempotency store %V: leaving with %ui verdicts "
                       "unrecorded, their keys will answer \"outcome unknown\"",
-                      &store->name, store->background);
+                      &store->label, store->background);
         return;
     }
 
@@ -407,7 +410,10 @@ ngx_http_idempotency_job_create(ngx_http_idempotency_ctx_t *ctx,
 
     job->store = ctx->conf->store;
     job->job.notify = ngx_http_idempotency_notify;
-    job->job.wait_us_max = NGX_HTTP_IDEMPOTENCY_STORE_TIMEOUT * 1000;
+
+    /* a little less than the request waits: see the deadline's handler */
+
+    job->job.wait_us_max = (int64_t) job->store->timeout * 900;
 
     idem_exchange_op(&ctx->exchange, effect, &job->job.op);
 
