@@ -71,6 +71,9 @@ void world_open(struct world *world, const char *options);
 void world_close(struct world *world);
 void world_reopen(struct world *world);
 
+/* One more handle on the world's store, which the caller closes; not for memory and LMDB. */
+struct idem_store *world_handle(struct world *world);
+
 #define WORLD_PATH_SIZE 160
 void world_path(const struct world *world, const char *name, char *ret_path);
 void world_unlink(const struct world *world); /* the files of a store that is closed */
@@ -146,6 +149,7 @@ struct chapter {
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 extern const struct chapter chapter_batch, chapter_claim, chapter_compare, chapter_expiry,
-    chapter_full, chapter_people, chapter_put, chapter_scan, chapter_shared, chapter_verdict;
+    chapter_full, chapter_order, chapter_people, chapter_put, chapter_race, chapter_scan,
+    chapter_shared, chapter_verdict;
 
 #endif

@@ -1,4 +1,12 @@
-/* Runs every chapter on every row, each rule under its own words. */
+/*
+ * Runs chapters on rows, each rule under its own words.
+ *
+ *   contract [ROW | CHAPTER]…
+ *
+ * Without a row: all that need no server. Without a chapter: all of them. A row's server is started
+ * by test/servers/with, as in `test/servers/with redis -- build/test/contract/contract redis
+ * scans`.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,8 +15,9 @@
 #define RULES_MAX 64
 
 static const struct chapter *const chapters[] = {
-    &chapter_claim, &chapter_compare, &chapter_verdict, &chapter_people, &chapter_expiry,
-    &chapter_scan,  &chapter_batch,   &chapter_full,    &chapter_shared, &chapter_put,
+    &chapter_claim,  &chapter_compare, &chapter_verdict, &chapter_people,
+    &chapter_expiry, &chapter_scan,    &chapter_batch,   &chapter_order,
+    &chapter_full,   &chapter_put,     &chapter_shared,  &chapter_race,
 };
 
 static int chapter_run(const struct row *row, const struct chapter *chapter)
@@ -36,21 +45,65 @@ static int chapter_run(const struct row *row, const struct chapter *chapter)
     return _cmocka_run_group_tests(name, tests, count, NULL, NULL);
 }
 
-/* The names of rows to run as arguments; without any, all those that need no server. */
-static int is_wanted(const struct row *row, int argc, char **argv)
+static bool row_is(size_t number, const char *word)
 {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], row->name) == 0)
-            return 1;
-    return argc == 1 && !row->server;
+    return strcmp(rows[number].name, word) == 0;
+}
+
+static bool chapter_is(size_t number, const char *word)
+{
+    return strcmp(chapters[number]->name, word) == 0;
+}
+
+/* True when a word names this one, or none of its kind was named and it goes without saying. */
+static bool is_wanted(bool (*is)(size_t, const char *), size_t number, size_t count, bool unsaid,
+                      char **words)
+{
+    bool named = false;
+
+    for (char **word = words; *word; word++) {
+        if (is(number, *word))
+            return true;
+        for (size_t other = 0; other < count; other++)
+            named |= is(other, *word);
+    }
+    return !named && unsaid;
+}
+
+/* A word that means nothing would leave out what was meant to be run. */
+static bool words_are_known(char **words)
+{
+    for (char **word = words; *word; word++) {
+        bool known = false;
+
+        for (size_t i = 0; i < rows_count; i++)
+            known |= row_is(i, *word);
+        for (size_t i = 0; i < COUNT(chapters); i++)
+            known |= chapter_is(i, *word);
+        if (!known) {
+            fprintf(stderr, "\"%s\" is no row and no chapter. Chapters:\n", *word);
+            for (size_t i = 0; i < COUNT(chapters); i++)
+                fprintf(stderr, "  %s\n", chapters[i]->name);
+            return false;
+        }
+    }
+    return true;
 }
 
 int main(int argc, char **argv)
 {
+    char **words = argv + 1;
     int failures = 0;
 
-    for (size_t r = 0; r < rows_count; r++)
-        for (size_t c = 0; is_wanted(&rows[r], argc, argv) && c < COUNT(chapters); c++)
-            failures += chapter_run(&rows[r], chapters[c]);
+    (void)argc;
+    if (!words_are_known(words))
+        return 2;
+    for (size_t r = 0; r < rows_count; r++) {
+        if (!is_wanted(row_is, r, rows_count, !rows[r].server, words))
+            continue;
+        for (size_t c = 0; c < COUNT(chapters); c++)
+            if (is_wanted(chapter_is, c, COUNT(chapters), true, words))
+                failures += chapter_run(&rows[r], chapters[c]);
+    }
     return failures ? 1 : 0;
 }

@@ -12,7 +12,7 @@ static int64_t world_now(void *context)
 {
     const struct world *world = context;
 
-    return world->now_us;
+    return __atomic_load_n(&world->now_us, __ATOMIC_SEQ_CST); /* another thread may turn it */
 }
 
 /* Where a server's clock is turned: what test/servers/turned_clock.c reads. */
@@ -36,30 +36,38 @@ static int64_t *server_clock(void)
 
 void advance(struct world *world, int64_t length_us)
 {
-    world->now_us += length_us;
+    int64_t now_us = __atomic_add_fetch(&world->now_us, length_us, __ATOMIC_SEQ_CST);
+
     if (world->row->traits & TRAIT_SERVER)
-        __atomic_store_n(server_clock(), world->now_us, __ATOMIC_SEQ_CST);
+        __atomic_store_n(server_clock(), now_us, __ATOMIC_SEQ_CST);
 }
 
-/* The tables of a store that wants them. */
-static void world_migrate(struct world *world)
+/* Makes the tables of a store that wants them, or (version 0) removes them. */
+static void world_migrate(struct world *world, int version)
 {
     struct idem_migration migration;
     struct idem_message message = {""};
 
     if (world->row->traits & TRAIT_SCHEMA &&
-        idem_store_migrate(world->url, IDEM_SCHEMA_LATEST, &migration, &message))
+        idem_store_migrate(world->url, version, &migration, &message))
         fail_msg("%s: %s", world->url, message.text);
+}
+
+struct idem_store *world_handle(struct world *world)
+{
+    struct idem_message message = {""};
+    struct idem_store *store = NULL;
+
+    if (idem_store_open(world->url, &world->clock, &store, &message))
+        fail_msg("%s: %s", world->url, message.text);
+    return store;
 }
 
 void world_open(struct world *world, const char *options)
 {
-    struct idem_message message = {""};
-
     world->row->url(world, options, world->url, sizeof world->url);
-    world_migrate(world);
-    if (idem_store_open(world->url, &world->clock, &world->store, &message))
-        fail_msg("%s: %s", world->url, message.text);
+    world_migrate(world, IDEM_SCHEMA_LATEST);
+    world->store = world_handle(world);
 }
 
 void world_close(struct world *world)
@@ -72,11 +80,8 @@ void world_close(struct world *world)
 
 void world_reopen(struct world *world)
 {
-    struct idem_message message = {""};
-
     world_close(world);
-    if (idem_store_open(world->url, &world->clock, &world->store, &message))
-        fail_msg("%s: %s", world->url, message.text);
+    world->store = world_handle(world);
 }
 
 static unsigned worlds_count;
@@ -119,6 +124,7 @@ int world_teardown(void **state)
     struct world *world = *state;
 
     world_close(world);
+    world_migrate(world, 0);
     world_unlink(world);
     assert_int_equal(rmdir(world->directory), 0);
     free(world);
