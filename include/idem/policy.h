@@ -32,7 +32,8 @@ struct idem_policy {
     int64_t unknown_ttl_us;
     uint64_t body_size_max; /* bytes of an answer body that are kept */
     enum idem_unknown_policy unknown;
-    int64_t settle_us; /* probe: a 404 counts only so long after the abandonment; 0: the upstream
+    int64_t settle_us; /* probe: a 404 counts only so long after the abandonment, longer than a
+                          request can be under way and a gateway be held up; 0: the upstream
                           promises that lower fences can no longer take effect */
     bool trust;        /* probe: a 2xx is the answer even without Idempotency-Outcome: final */
     int64_t wait_us;   /* how long a request waits for one that runs; 0: it is refused at once */
@@ -45,11 +46,20 @@ struct idem_policy {
 #define IDEM_UNKNOWN_TTL_US_DEFAULT (INT64_C(30) * 86400 * 1000000)
 #define IDEM_BODY_SIZE_DEFAULT      (UINT64_C(1) << 20)
 
+#define IDEM_WAIT_US_MAX (INT64_C(3600) * 1000000)
+
 /*
  * The defaults of design 6 and 8: 2xx 3xx 4xx final, but 401 403 407 408 425 429 failed; 5xx
- * failed, but 502 504 unknown; 1xx unknown.
+ * failed, but 502 504 unknown; 1xx unknown. What is unknown is held, and nobody waits.
  */
 void idem_policy_init(struct idem_policy *policy);
+
+/*
+ * Whether the parts are within their limits and fit together. IDEM_ERR_INVALID with a sentence that
+ * says what is allowed.
+ */
+IDEM_MUST_CHECK int idem_policy_check(const struct idem_policy *policy,
+                                      struct idem_message *message);
 
 /*
  * Applies one rule of `idempotency_outcome`: a status ("409") or class ("5xx", any case).

@@ -127,8 +127,11 @@ void idem_exchange_on_answer_head(struct idem_exchange *x, const struct idem_eve
 void idem_exchange_on_answer_body(struct idem_exchange *x, const struct idem_event *event,
                                   struct idem_effects *effects)
 {
+    if (x->outcome == IDEM_OUTCOME_UNSET) {
+        return; /* of what was thrown away: an answer begins with its head */
+    }
     x->body_size += event->size;
-    if (x->outcome != IDEM_OUTCOME_UNSET && x->body_size > x->policy->body_size_max) {
+    if (x->body_size > x->policy->body_size_max) {
         idem_exchange_overflow(x, effects);
     }
 }

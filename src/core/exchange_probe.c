@@ -75,8 +75,11 @@ void idem_exchange_on_probe_head(struct idem_exchange *x, const struct idem_even
 void idem_exchange_on_probe_body(struct idem_exchange *x, const struct idem_event *event,
                                  struct idem_effects *effects)
 {
+    if (x->outcome == IDEM_OUTCOME_UNSET) {
+        return;
+    }
     x->body_size += event->size;
-    if (x->outcome != IDEM_OUTCOME_UNSET && x->body_size > x->policy->body_size_max) {
+    if (x->body_size > x->policy->body_size_max) {
         too_large(x, effects);
     }
 }
@@ -132,9 +135,7 @@ static void confirmed(struct idem_exchange *x, struct idem_effects *effects)
 {
     idem_exchange_execute(x, effects);
     x->unknown_before = false;
-    x->outcome = IDEM_OUTCOME_UNSET;
-    x->answer_status = 0;
-    x->body_size = 0;
+    x->outcome = IDEM_OUTCOME_UNSET; /* of the probe's answer */
 }
 
 void idem_exchange_on_confirm_result(struct idem_exchange *x, const struct idem_event *event,

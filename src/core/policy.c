@@ -57,6 +57,49 @@ void idem_policy_init(struct idem_policy *policy)
         policy->outcomes[unknown[i]] = IDEM_OUTCOME_UNKNOWN;
 }
 
+static bool ttl_valid(int64_t ttl_us)
+{
+    return ttl_us == IDEM_NEVER_US || (ttl_us > 0 && ttl_us <= IDEM_TTL_US_MAX);
+}
+
+static const char *lengths_breach(const struct idem_policy *policy)
+{
+    if (!ttl_valid(policy->ttl_us) || !ttl_valid(policy->unknown_ttl_us))
+        return "a ttl is longer than nothing, and at most 100 years or for ever";
+    if (policy->lease_us < IDEM_LEASE_US_MIN || policy->lease_us > IDEM_LEASE_US_MAX)
+        return "a lease lasts from a tenth of a second to a day";
+    if (policy->wait_us < 0 || policy->wait_us > IDEM_WAIT_US_MAX)
+        return "a request waits for one that runs for at most an hour";
+    if (policy->body_size_max > IDEM_BODY_SIZE_MAX)
+        return "an answer body of at most 64 megabytes is kept";
+    return NULL;
+}
+
+/* What only a probe has use for, and that a probe comes before the record is gone. */
+static const char *unknown_breach(const struct idem_policy *policy)
+{
+    if (policy->unknown < IDEM_UNKNOWN_HOLD || policy->unknown > IDEM_UNKNOWN_PROBE)
+        return "what is unknown is held, retried or probed";
+    if (policy->unknown != IDEM_UNKNOWN_PROBE && (policy->settle_us != 0 || policy->trust))
+        return "to settle and to trust are for a probe: name what to ask, or leave them out";
+    if (policy->settle_us < 0 || policy->settle_us >= policy->unknown_ttl_us)
+        return "what is unknown is kept for longer than it takes to settle: a longer ttl for "
+               "unknowns, or less time to settle";
+    return NULL;
+}
+
+int idem_policy_check(const struct idem_policy *policy, struct idem_message *message)
+{
+    const char *breach = lengths_breach(policy);
+
+    if (breach == NULL)
+        breach = unknown_breach(policy);
+    if (breach == NULL)
+        return IDEM_OK;
+    idem_message_set(message, "%s", breach);
+    return IDEM_ERR_INVALID;
+}
+
 static bool outcome_valid(enum idem_outcome outcome)
 {
     return outcome == IDEM_OUTCOME_FINAL || outcome == IDEM_OUTCOME_FAILED ||

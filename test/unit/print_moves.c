@@ -1,4 +1,8 @@
-/* Prints the allowed moves of a record as the table that ARCHITECTURE.md shows. */
+/*
+ * Prints the allowed moves of a record, or with the argument "exchange" those of an exchange, as
+ * the tables that ARCHITECTURE.md shows.
+ */
+#include "core/exchange_parts.h"
 #include "core/transition.h"
 
 #include <stdio.h>
@@ -22,7 +26,7 @@ static void print_row(enum idem_op_kind op, int from)
     printf(" |\n");
 }
 
-int main(void)
+static void print_record(void)
 {
     for (int op = IDEM_OP_CLAIM; op <= IDEM_OP_AUDIT; op++) {
         for (int from = 0; from < IDEM_STATE_COUNT; from++) {
@@ -35,6 +39,32 @@ int main(void)
                 print_row((enum idem_op_kind)op, from);
             }
         }
+    }
+}
+
+static void print_exchange(void)
+{
+    for (int from = 0; from < IDEM_EXCHANGE_DONE; from++) {
+        const char *separator = "";
+
+        printf("| %s | ", idem_exchange_state_text((enum idem_exchange_state)from));
+        for (int to = 0; to < IDEM_EXCHANGE_STATE_COUNT; to++) {
+            if (idem_exchange_move_allowed((enum idem_exchange_state)from,
+                                           (enum idem_exchange_state)to)) {
+                printf("%s%s", separator, idem_exchange_state_text((enum idem_exchange_state)to));
+                separator = ", ";
+            }
+        }
+        printf(" |\n");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "exchange") == 0) {
+        print_exchange();
+    } else {
+        print_record();
     }
     return 0;
 }

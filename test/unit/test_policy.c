@@ -21,6 +21,97 @@ static void test_defaults(void **state)
     assert_int_equal(policy.body_size_max, 1048576);
     assert_int_equal(policy.unknown, IDEM_UNKNOWN_HOLD);
     assert_false(policy.fail_open);
+    assert_int_equal(policy.wait_us, 0);
+    assert_int_equal(policy.settle_us, 0);
+    assert_false(policy.trust);
+    assert_int_equal(idem_policy_check(&policy, NULL), IDEM_OK);
+}
+
+/* One part of a policy set to a value, or two parts. */
+static struct idem_policy policy_with(enum idem_unknown_policy unknown, int64_t settle_us,
+                                      bool trust)
+{
+    struct idem_policy policy;
+
+    idem_policy_init(&policy);
+    policy.unknown = unknown;
+    policy.settle_us = settle_us;
+    policy.trust = trust;
+    return policy;
+}
+
+static void assert_refused(const struct idem_policy *policy, const char *word)
+{
+    struct idem_message message = {{0}};
+
+    assert_int_equal(idem_policy_check(policy, &message), IDEM_ERR_INVALID);
+    assert_non_null(strstr(message.text, word));
+}
+
+static void test_what_only_a_probe_has_use_for(void **state)
+{
+    const int64_t minute_us = 60 * IDEM_SECOND_US;
+    struct idem_policy policy;
+
+    (void)state;
+    policy = policy_with(IDEM_UNKNOWN_PROBE, minute_us, true);
+    assert_int_equal(idem_policy_check(&policy, NULL), IDEM_OK);
+    policy = policy_with(IDEM_UNKNOWN_PROBE, 0, false);
+    assert_int_equal(idem_policy_check(&policy, NULL), IDEM_OK);
+    policy = policy_with(IDEM_UNKNOWN_PROBE, -1, false);
+    assert_refused(&policy, "settle");
+    policy = policy_with(IDEM_UNKNOWN_PROBE, IDEM_UNKNOWN_TTL_US_DEFAULT, false);
+    assert_refused(&policy, "settle");
+    policy = policy_with(IDEM_UNKNOWN_HOLD, minute_us, false);
+    assert_refused(&policy, "probe");
+    policy = policy_with(IDEM_UNKNOWN_RETRY, 0, true);
+    assert_refused(&policy, "probe");
+    policy = policy_with((enum idem_unknown_policy)3, 0, false);
+    assert_refused(&policy, "held");
+}
+
+/* Each length just inside its limits, and just outside. */
+static void test_lengths_have_limits(void **state)
+{
+    static const struct {
+        size_t offset;
+        int64_t least, most;
+        const char *word;
+    } LENGTHS[] = {
+        {offsetof(struct idem_policy, ttl_us), 1, IDEM_TTL_US_MAX, "ttl"},
+        {offsetof(struct idem_policy, unknown_ttl_us), 1, IDEM_TTL_US_MAX, "ttl"},
+        {offsetof(struct idem_policy, lease_us), IDEM_LEASE_US_MIN, IDEM_LEASE_US_MAX, "lease"},
+        {offsetof(struct idem_policy, wait_us), 0, IDEM_WAIT_US_MAX, "waits"},
+        {offsetof(struct idem_policy, body_size_max), 0, IDEM_BODY_SIZE_MAX, "body"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof LENGTHS / sizeof LENGTHS[0]; i++) {
+        const int64_t values[] = {LENGTHS[i].least, LENGTHS[i].most, LENGTHS[i].least - 1,
+                                  LENGTHS[i].most + 1};
+
+        for (size_t v = 0; v < 4; v++) {
+            struct idem_policy policy;
+
+            idem_policy_init(&policy);
+            memcpy((uint8_t *)&policy + LENGTHS[i].offset, &values[v], sizeof values[v]);
+            if (v < 2)
+                assert_int_equal(idem_policy_check(&policy, NULL), IDEM_OK);
+            else
+                assert_refused(&policy, LENGTHS[i].word);
+        }
+    }
+}
+
+static void test_for_ever_is_a_ttl(void **state)
+{
+    struct idem_policy policy;
+
+    (void)state;
+    idem_policy_init(&policy);
+    policy.ttl_us = IDEM_NEVER_US;
+    policy.unknown_ttl_us = IDEM_NEVER_US;
+    assert_int_equal(idem_policy_check(&policy, NULL), IDEM_OK);
 }
 
 /* The first range that holds a status decides. */
@@ -172,10 +263,17 @@ static void test_parse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_default_outcomes),
-        cmocka_unit_test(test_declared),    cmocka_unit_test(test_blank),
-        cmocka_unit_test(test_set_one),     cmocka_unit_test(test_set_class),
-        cmocka_unit_test(test_set_refuses), cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_what_only_a_probe_has_use_for),
+        cmocka_unit_test(test_lengths_have_limits),
+        cmocka_unit_test(test_for_ever_is_a_ttl),
+        cmocka_unit_test(test_default_outcomes),
+        cmocka_unit_test(test_declared),
+        cmocka_unit_test(test_blank),
+        cmocka_unit_test(test_set_one),
+        cmocka_unit_test(test_set_class),
+        cmocka_unit_test(test_set_refuses),
+        cmocka_unit_test(test_parse),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
