@@ -277,13 +277,34 @@ static const char *credentials_end(const char *authority)
     return at ? at : strrchr(authority, '@');
 }
 
+/* True when the option's name, its escapes decoded, says that the value is for nobody to see. */
+static bool option_is_secret(const char *name, size_t size)
+{
+    static const char *const words[] = {"pass", "pwd", "secret", "token"};
+    char text[32];
+    size_t used = 0;
+
+    for (size_t i = 0; i < size && used + 1 < sizeof text;) {
+        int c = character_decode(name, size, &i);
+
+        if (c < 0)
+            return true; /* it is no option at all, so nobody knows what it is */
+        text[used++] = (char)idem_to_lower(c);
+    }
+    text[used] = '\0';
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strstr(text, words[i]))
+            return true;
+    return false;
+}
+
 void idem_store_url_redact(const char *url, char *ret_text, size_t size)
 {
-    static const char option[] = "password=";
     struct redacted redacted = {ret_text, 0, size};
     const char *place = strstr(url, "://");
     const char *at = place ? credentials_end(place + 3) : NULL;
     const char *colon = at ? memchr(place + 3, ':', (size_t)(at - place - 3)) : NULL;
+    bool is_option = false; /* what stands before the '?' is none */
 
     ret_text[0] = '\0';
     if (colon) {
@@ -291,11 +312,15 @@ void idem_store_url_redact(const char *url, char *ret_text, size_t size)
         redacted_add(&redacted, "***", 3);
         url = at;
     }
-    for (const char *next; (next = strstr(url, option)) != NULL;) {
-        next += sizeof option - 1;
-        redacted_add(&redacted, url, (size_t)(next - url));
-        redacted_add(&redacted, "***", 3);
-        url = next + strcspn(next, "&");
+    for (const char *end = url + strcspn(url, "?"); *url; end = url + strcspn(url, "&")) {
+        const char *equals = is_option ? memchr(url, '=', (size_t)(end - url)) : NULL;
+        bool secret = equals && option_is_secret(url, (size_t)(equals - url));
+
+        redacted_add(&redacted, url, (size_t)((secret ? equals + 1 : end) - url));
+        if (secret)
+            redacted_add(&redacted, "***", 3);
+        redacted_add(&redacted, end, *end ? 1 : 0); /* the '?' or '&' */
+        url = *end ? end + 1 : end;
+        is_option = true;
     }
-    redacted_add(&redacted, url, strlen(url));
 }
