@@ -34,6 +34,8 @@ enum trait {
     TRAIT_ORDERED = 16, /* a scan is in id order */
     TRAIT_SERVER = 32,  /* it is reached over a network; its clock is the file in IDEM_TEST_CLOCK */
     TRAIT_SCHEMA = 64,  /* it wants to be migrated first */
+    TRAIT_SWEPT = 128,  /* what has expired goes when it is swept; else by an expiry of its own */
+    TRAIT_FLOOR = 256,  /* the fence grows across deletion however far the clock steps back */
 };
 
 struct world;

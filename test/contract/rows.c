@@ -58,18 +58,20 @@ static void mariadb_url(const struct world *world, const char *options, char *re
 }
 
 #define TRAITS_SERVER (TRAIT_CLOCK | TRAIT_KEPT | TRAIT_SHARED | TRAIT_SERVER)
+#define TRAITS_TABLE  (TRAIT_ORDERED | TRAIT_SWEPT | TRAIT_FLOOR)
+#define TRAITS_SQL    (TRAITS_SERVER | TRAITS_TABLE | TRAIT_SCHEMA)
 
 /* The stores. The servers of a row are started by test/servers/with, which sets its variable. */
 const struct row rows[] = {
     {
         .name = "memory",
-        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAIT_ORDERED,
+        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAITS_TABLE,
         .url = memory_url,
         .bounded = "?size=256k",
     },
     {
         .name = "lmdb",
-        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAIT_KEPT | TRAIT_SHARED | TRAIT_ORDERED,
+        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAIT_KEPT | TRAIT_SHARED | TRAITS_TABLE,
         .url = lmdb_url,
         .bounded = "?size=1m&sync=off",
     },
@@ -93,19 +95,19 @@ const struct row rows[] = {
     },
     {
         .name = "postgres",
-        .traits = TRAITS_SERVER | TRAIT_SCHEMA | TRAIT_ORDERED,
+        .traits = TRAITS_SQL,
         .url = postgres_url,
         .server = "IDEM_TEST_POSTGRES",
     },
     {
         .name = "pgbouncer",
-        .traits = TRAITS_SERVER | TRAIT_SCHEMA | TRAIT_ORDERED,
+        .traits = TRAITS_SQL,
         .url = postgres_url,
         .server = "IDEM_TEST_PGBOUNCER",
     },
     {
         .name = "mariadb",
-        .traits = TRAITS_SERVER | TRAIT_SCHEMA | TRAIT_ORDERED,
+        .traits = TRAITS_SQL,
         .url = mariadb_url,
         .server = "IDEM_TEST_MARIADB",
     },

@@ -387,27 +387,49 @@ static void lease_of_nothing_lapses_at_once(void **state)
     expect(claim(world, "k", "B"), UNKNOWN);
 }
 
+/* Claims a key, and finds it again under its own id, with key, scope and path as they were. */
+static void key_comes_back(struct world *world, struct idem_bytes key)
+{
+    struct idem_id id = idem_id_make(IDEM_KIND_HTTP, key, key);
+    struct idem_op *op = claim_make(world, "", "A");
+
+    op->in.claim.key = key;
+    op->in.claim.scope = key;
+    op->in.claim.path = key;
+    op->id = id;
+    expect(run(world, op), ACQUIRED);
+    op = op_make(world, IDEM_OP_GET, NULL);
+    op->id = id;
+    expect(run(world, op), FOUND);
+    assert_bytes(op->out.found.record.key, key);
+    assert_bytes(op->out.found.record.scope, key);
+    assert_bytes(op->out.found.record.path, key);
+}
+
 static void keys_are_bytes(void **state)
 {
     static const char *const keys[] = {"a", "a\0", "a\0b", "A", "\xff\xfe", "", "\xc3\xa9"};
     static const size_t sizes[] = {1, 2, 3, 1, 2, 0, 2};
     struct world *world = *state;
 
-    for (size_t i = 0; i < COUNT(keys); i++) {
-        struct idem_op *op = claim_make(world, "", "A");
+    for (size_t i = 0; i < COUNT(keys); i++)
+        key_comes_back(world, idem_bytes_make(keys[i], sizes[i]));
+}
 
-        op->in.claim.key = idem_bytes_make(keys[i], sizes[i]);
-        op->id = idem_id_make(IDEM_KIND_HTTP, text("scope"), op->in.claim.key);
-        expect(run(world, op), ACQUIRED);
-    }
-    for (size_t i = 0; i < COUNT(keys); i++) {
-        struct idem_op *op = op_make(world, IDEM_OP_GET, NULL);
-        struct idem_bytes key = idem_bytes_make(keys[i], sizes[i]);
+/* Each byte by itself, between others, and all of them at once. */
+static void keys_of_every_byte(void **state)
+{
+    struct world *world = *state;
+    uint8_t all[256];
 
-        op->id = idem_id_make(IDEM_KIND_HTTP, text("scope"), key);
-        expect(run(world, op), FOUND);
-        assert_bytes(op->out.found.record.key, key);
+    for (unsigned value = 0; value < 256; value++) {
+        uint8_t alone = (uint8_t)value, between[] = {'<', (uint8_t)value, '>'};
+
+        all[value] = (uint8_t)value;
+        key_comes_back(world, idem_bytes_make(&alone, 1));
+        key_comes_back(world, idem_bytes_make(between, sizeof between));
     }
+    key_comes_back(world, idem_bytes_make(all, sizeof all));
 }
 
 static void longest_fields_are_kept(void **state)
@@ -497,6 +519,7 @@ static const struct rule rules[] = {
     {"a claim expires its unknown ttl after its lease", claim_sets_expiry, 0},
     {"0 is a value: a lease of nothing lapses at once", lease_of_nothing_lapses_at_once, 0},
     {"keys are bytes", keys_are_bytes, 0},
+    {"every byte may stand in a key, a scope and a path", keys_of_every_byte, 0},
     {"the longest fields are kept, method and path cut at their maximum", longest_fields_are_kept,
      0},
     {"two keys never meet", keys_do_not_meet, 0},
