@@ -17,7 +17,8 @@ enum idem_exit {
     IDEM_EXIT_FAILURE = 1, /* the store, the system or nginx refused; a sentence says what */
     IDEM_EXIT_USAGE = 2,   /* the command line makes no sense; nothing was done */
     IDEM_EXIT_ABSENT = 3,  /* there is no such record */
-    IDEM_EXIT_REFUSED = 4, /* the record's state forbids it, or it changed meanwhile */
+    IDEM_EXIT_REFUSED = 4, /* the record's state forbids it, or it changed meanwhile; the store's
+                              settings cannot keep what its URL asks for */
     IDEM_EXIT_CUT = 5,     /* the gateway stopped before every request was answered */
 };
 
@@ -35,6 +36,8 @@ int idem_command_resolve(int argc, char **argv);
 int idem_command_forget(int argc, char **argv);
 int idem_command_sweep(int argc, char **argv);
 int idem_command_store_check(int argc, char **argv);
+int idem_command_store_copy(int argc, char **argv);
+int idem_command_migrate(int argc, char **argv);
 int idem_command_key(int argc, char **argv);
 
 /* Sentences for people go to the error stream, after the name of the command that speaks. */

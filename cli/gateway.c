@@ -94,7 +94,8 @@ static int words_check(struct idem_gateway *gateway, const struct idem_usage *us
     }
     if (error == IDEM_OK && !(is_clean(gateway->state) && is_clean(gateway->store_url) &&
                               is_clean(gateway->access_log))) {
-        idem_message_set(&message, "paths with $ or control characters cannot be given to nginx");
+        idem_message_set(&message, "paths and store URLs with $ or control characters cannot be "
+                                   "given to nginx; in a URL, write $ as %%24");
         error = IDEM_ERR_INVALID;
     }
     if (error == IDEM_ERR_INVALID || error == IDEM_ERR_UNSUPPORTED) {
@@ -118,7 +119,7 @@ static int conf_print(struct idem_gateway *gateway)
     if (idem_gateway_find_authorities(gateway, &message) != IDEM_OK) {
         idem_say_warning("%s", message.text);
     }
-    idem_gateway_conf(gateway, stdout);
+    idem_gateway_conf(gateway, true, stdout);
     return idem_say_end(IDEM_EXIT_OK);
 }
 
@@ -175,7 +176,7 @@ static int gateway_start(struct idem_gateway *gateway, const struct idem_usage *
                                gateway->upstream_text);
     }
     output_share(gateway);
-    idem_hint_store(gateway->store_url);
+    idem_hint_store(gateway->store_hint);
     outcome = idem_upstream_probe(&gateway->upstream, &message);
     /* A gateway may well start before its API; a name that nobody knows is a mistake. */
     if (outcome == IDEM_UPSTREAM_SILENT) {

@@ -62,10 +62,12 @@ struct idem_gateway {
     struct idem_upstream upstream;
     struct idem_directive directives[IDEM_DIRECTIVES_MAX];
     size_t directive_count;
-    char state[PATH_MAX]; /* absolute, without a slash at its end */
-    char store_url[IDEM_URL_SIZE_MAX];
-    char store_directory[PATH_MAX]; /* of an embedded store, else empty */
-    bool store_own;                 /* it is the one in the state directory */
+    char state[PATH_MAX];                /* absolute, without a slash at its end */
+    char store_url[IDEM_URL_SIZE_MAX];   /* may hold a password: never shown */
+    char store_shown[IDEM_URL_SIZE_MAX]; /* the same for people */
+    char store_hint[IDEM_URL_SIZE_MAX];  /* as a hint names it */
+    char store_directory[PATH_MAX];      /* of an embedded store, else empty */
+    bool store_own;                      /* it is the one in the state directory */
     char module[PATH_MAX];
     char nginx[PATH_MAX];
     char access_log_path[PATH_MAX];
@@ -119,8 +121,11 @@ bool idem_directive_given(const struct idem_gateway *gateway, const char *name, 
 
 /* --- gateway_conf.c ------------------------------------------------------------------------ */
 
-/* Writes the whole configuration. Errors of the stream are the caller's to check. */
-void idem_gateway_conf(const struct idem_gateway *gateway, FILE *out);
+/*
+ * Writes the whole configuration, `shown` without a password in the store's URL. Errors of the
+ * stream are the caller's to check.
+ */
+void idem_gateway_conf(const struct idem_gateway *gateway, bool shown, FILE *out);
 
 #define IDEM_GATEWAY_CONF   "nginx.conf" /* all in the state directory */
 #define IDEM_GATEWAY_PID    "nginx.pid"
@@ -142,7 +147,8 @@ IDEM_MUST_CHECK int idem_gateway_state(const struct idem_gateway *gateway, int *
 /*
  * Makes the store's directory, gives it to the worker's user where that is safe, and opens the
  * store for a moment as that user, in a process of its own: what it says there is the truth.
- * Tells when it made a store anew, and when the store refuses new keys already.
+ * Tells when it made a store anew, and when the store refuses new keys already. A server that
+ * cannot be reached now is told of only: what is not guarded must be served all the same.
  */
 IDEM_MUST_CHECK int idem_gateway_store(const struct idem_gateway *gateway,
                                        struct idem_message *message);

@@ -200,12 +200,15 @@ static void location_write(const struct idem_gateway *gateway, FILE *out)
     fputs("        }\n", out);
 }
 
-void idem_gateway_conf(const struct idem_gateway *gateway, FILE *out)
+void idem_gateway_conf(const struct idem_gateway *gateway, bool shown, FILE *out)
 {
     main_write(gateway, out);
     fputs("http {\n", out);
+    if (shown && strcmp(gateway->store_url, gateway->store_shown) != 0) {
+        fputs("    # Write the store's password in place of ***.\n", out);
+    }
     fputs("    idempotency_store main ", out);
-    word_write(out, gateway->store_url);
+    word_write(out, shown ? gateway->store_shown : gateway->store_url);
     fputs(";\n", out);
     paths_write(gateway, out);
     log_write(gateway, out);

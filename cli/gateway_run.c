@@ -134,6 +134,10 @@ static void refusal_tell(const struct idem_gateway *gateway, char *output,
     if (place != NULL) {
         conf_line(gateway, strtol(place + strlen("/" IDEM_GATEWAY_CONF ":"), NULL, 10), line,
                   sizeof line);
+        if (strncmp(line, "idempotency_store ", strlen("idempotency_store ")) == 0) {
+            /* Its own line may hold a password, in quotes that no redaction knows. */
+            snprintf(line, sizeof line, "idempotency_store main %.400s;", gateway->store_shown);
+        }
         idem_message_set(message, "nginx refuses the configuration: %s\n(the line: %s)", sentence,
                          line);
     } else {
@@ -225,7 +229,7 @@ static bool worker_answers(const struct idem_gateway *gateway)
 static void ready_tell(const struct idem_gateway *gateway)
 {
     printf("idem gateway: ready on http://%s, upstream %s, store %s\n", gateway->listen.text,
-           gateway->upstream_text, gateway->store_url);
+           gateway->upstream_text, gateway->store_shown);
     fflush(stdout);
 }
 

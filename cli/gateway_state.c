@@ -17,7 +17,14 @@
 #include "hint.h"
 #include "place.h"
 
-#define TRIED_FULL 2 /* exit status of the process that tries the store: it refuses new keys */
+/* Exit statuses of the process that tries the store. */
+enum tried {
+    TRIED_GOOD = 0,
+    TRIED_FAILED = 1,
+    TRIED_FULL = 2, /* it refuses new keys */
+    TRIED_AWAY = 3, /* its server cannot be reached now */
+    TRIED_NEW = 4,  /* it was made by this opening */
+};
 
 /* --- planning ------------------------------------------------------------------------------ */
 
@@ -112,6 +119,30 @@ static int store_absolute(struct idem_gateway *gateway, const char *url,
     return IDEM_OK;
 }
 
+/* What people see of the store. A hint names the file that holds its URL, wherever it is typed. */
+static int store_show(struct idem_gateway *gateway, const char *named, struct idem_message *message)
+{
+    char file[PATH_MAX];
+    int written;
+    int error;
+
+    idem_store_url_redact(gateway->store_url, gateway->store_shown, sizeof gateway->store_shown);
+    if (named == NULL || named[0] != '@') {
+        memcpy(gateway->store_hint, gateway->store_shown, sizeof gateway->store_hint);
+        return IDEM_OK;
+    }
+    error = path_absolute(named + 1, file, message);
+    if (error != IDEM_OK) {
+        return error;
+    }
+    written = snprintf(gateway->store_hint, sizeof gateway->store_hint, "@%s", file);
+    if (written < 0 || (size_t)written >= sizeof gateway->store_hint) {
+        idem_message_set(message, "the path is too long: %.200s", file);
+        return IDEM_ERR_INVALID;
+    }
+    return IDEM_OK;
+}
+
 static int store_plan(struct idem_gateway *gateway, struct idem_message *message)
 {
     const char *named = gateway->store != NULL ? gateway->store : getenv("IDEM_STORE");
@@ -134,6 +165,9 @@ static int store_plan(struct idem_gateway *gateway, struct idem_message *message
     free(directory);
     if (error == IDEM_OK) {
         error = store_absolute(gateway, url, message);
+    }
+    if (error == IDEM_OK) {
+        error = store_show(gateway, named, message);
     }
     if (error == IDEM_OK && strncmp(url, "memory:", 7) == 0 && gateway->workers > 1) {
         idem_message_set(message, "memory: is private to one process, so it goes with --workers 1");
@@ -302,7 +336,7 @@ int idem_gateway_write_conf(const struct idem_gateway *gateway, struct idem_mess
         }
         return error;
     }
-    idem_gateway_conf(gateway, out);
+    idem_gateway_conf(gateway, false, out);
     good = !ferror(out);
     good = fclose(out) == 0 && good;
     if (!good || rename(fresh, path) != 0) {
@@ -402,13 +436,44 @@ static bool store_is_full(struct idem_store *store, struct idem_message *message
     return false;
 }
 
+/* In the child: opens the store; what came of it, with a sentence in every case but two. */
+static enum tried store_try_open(const struct idem_gateway *gateway, int report,
+                                 struct idem_message *message)
+{
+    bool embedded = gateway->store_directory[0] != '\0';
+    struct idem_store *store = NULL;
+    enum tried tried = TRIED_GOOD;
+    int error;
+
+    if (embedded) {
+        idem_crash_guard(report, IDEM_CRASH_SENTENCE, gateway->store_directory);
+    }
+    error = idem_store_open(gateway->store_url, NULL, &store, message);
+    if (error == IDEM_OK && store_is_full(store, message)) {
+        tried = TRIED_FULL;
+    } else if (error == IDEM_OK) {
+        /* Every store in memory is new, and nobody expects anything else. */
+        tried = idem_store_is_new(store) && strncmp(gateway->store_url, "memory:", 7) != 0
+                    ? TRIED_NEW
+                    : TRIED_GOOD;
+    } else if (!embedded && (error == IDEM_ERR_UNAVAILABLE || error == IDEM_ERR_TIMEOUT)) {
+        tried = TRIED_AWAY;
+    } else {
+        tried = TRIED_FAILED;
+    }
+    idem_store_close(store);
+    idem_crash_lift();
+    if (error != IDEM_OK && message->text[0] == '\0') {
+        idem_message_set(message, "%s", idem_error_text(error));
+    }
+    return tried;
+}
+
 /* In the child: becomes the worker's user, opens the store, says what came of it, ends. */
 static void store_try(const struct idem_gateway *gateway, int report)
 {
     struct idem_message message = {{0}};
-    struct idem_store *store = NULL;
-    int error = IDEM_ERR_UNAVAILABLE;
-    bool full = false;
+    enum tried tried = TRIED_FAILED;
     ssize_t written;
 
     if (gateway->as_root &&
@@ -419,18 +484,11 @@ static void store_try(const struct idem_gateway *gateway, int report)
                access(gateway->store_directory, R_OK | W_OK | X_OK) != 0) {
         reach_tell(gateway, &message);
     } else {
-        idem_crash_guard(report, IDEM_CRASH_SENTENCE, gateway->store_directory);
-        error = idem_store_open(gateway->store_url, NULL, &store, &message);
-        full = error == IDEM_OK && store_is_full(store, &message);
-        idem_store_close(store);
-        idem_crash_lift();
+        tried = store_try_open(gateway, report, &message);
     }
-    if (error != IDEM_OK && message.text[0] == '\0') {
-        idem_message_set(&message, "%s", idem_error_text(error));
-    }
-    written = write(report, message.text, error != IDEM_OK || full ? strlen(message.text) : 0);
+    written = write(report, message.text, strlen(message.text));
     (void)written; /* nobody is left to tell; the exit status says it too */
-    _exit(error != IDEM_OK ? 1 : full ? TRIED_FULL : 0);
+    _exit((int)tried);
 }
 
 /* It starts all the same: what is recorded is replayed, and verdicts still get in. */
@@ -441,6 +499,46 @@ static void full_tell(const char *why)
     idem_say_warning("the store is full: a request with a new key gets 503 until there is room "
                      "(new keys are %s). What it holds: %s",
                      why, idem_hint_make("store check", hint));
+}
+
+/* It starts all the same: what is not guarded has nothing to do with the store. */
+static void away_tell(const struct idem_gateway *gateway, const char *why)
+{
+    char hint[IDEM_HINT_SIZE];
+
+    idem_say_warning("the store %s cannot be used now (%s); until it can, guarded requests get 503 "
+                     "and nothing of them is executed. To look at it: %s",
+                     gateway->store_shown, why, idem_hint_make("store check", hint));
+}
+
+static int store_tried_tell(const struct idem_gateway *gateway, int status,
+                            struct idem_message *message)
+{
+    switch (WIFEXITED(status) ? WEXITSTATUS(status) : TRIED_FAILED) {
+    case TRIED_GOOD:
+        return IDEM_OK;
+    case TRIED_FULL:
+        full_tell(message->text);
+        return IDEM_OK;
+    case TRIED_AWAY:
+        away_tell(gateway, message->text);
+        return IDEM_OK;
+    case TRIED_NEW:
+        idem_say_note("made a new, empty store in %s: no earlier key is protected",
+                      gateway->store_directory[0] != '\0' ? gateway->store_directory
+                                                          : gateway->store_shown);
+        return IDEM_OK;
+    default:
+        break;
+    }
+    if (message->text[0] == '\0') {
+        idem_message_set(message,
+                         "trying the store %s ended without a word%s%s. If its files are "
+                         "damaged: " IDEM_CRASH_ADVICE,
+                         gateway->store_shown, WIFSIGNALED(status) ? ": " : "",
+                         WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");
+    }
+    return IDEM_ERR_UNAVAILABLE;
 }
 
 static int store_try_wait(const struct idem_gateway *gateway, pid_t child, int report,
@@ -457,21 +555,7 @@ static int store_try_wait(const struct idem_gateway *gateway, pid_t child, int r
     message->text[size] = '\0';
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-        return IDEM_OK;
-    }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == TRIED_FULL) {
-        full_tell(message->text);
-        return IDEM_OK;
-    }
-    if (size == 0) {
-        idem_message_set(message,
-                         "trying the store %s ended without a word%s%s. If its files are "
-                         "damaged: " IDEM_CRASH_ADVICE,
-                         gateway->store_url, WIFSIGNALED(status) ? ": " : "",
-                         WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");
-    }
-    return IDEM_ERR_UNAVAILABLE;
+    return store_tried_tell(gateway, status, message);
 }
 
 /* In a process of its own: LMDB must not be opened before nginx forks, nor by another user. */
@@ -502,27 +586,10 @@ static int store_try_apart(const struct idem_gateway *gateway, struct idem_messa
     return error;
 }
 
-/* True when there is an embedded store already. */
-static bool store_exists(const struct idem_gateway *gateway)
-{
-    char file[PATH_MAX + 64];
-
-    snprintf(file, sizeof file, "%s/data.mdb", gateway->store_directory);
-    return access(file, F_OK) == 0;
-}
-
 int idem_gateway_store(const struct idem_gateway *gateway, struct idem_message *message)
 {
     bool embedded = gateway->store_directory[0] != '\0';
-    bool existed = embedded && store_exists(gateway);
     int error = embedded ? directory_prepare(gateway, message) : IDEM_OK;
 
-    if (error == IDEM_OK) {
-        error = store_try_apart(gateway, message);
-    }
-    if (error == IDEM_OK && embedded && !existed) {
-        idem_say_note("made a new, empty store in %s: no earlier key is protected",
-                      gateway->store_directory);
-    }
-    return error;
+    return error != IDEM_OK ? error : store_try_apart(gateway, message);
 }

@@ -244,10 +244,10 @@ static int audit_list(struct listing *listing, struct idem_store *store,
 
 static int list_run(struct listing *listing, const struct idem_scan *scan)
 {
-    char url[IDEM_URL_SIZE_MAX];
+    char shown[IDEM_URL_SIZE_MAX];
     struct idem_message message;
     struct idem_store *store = NULL;
-    int error = idem_place_open(listing->store, false, url, &store, &message);
+    int error = idem_place_open(listing->store, false, shown, &store, &message);
 
     if (error == IDEM_OK) {
         idem_message_set(&message, "%s", idem_error_text(IDEM_ERR_NOMEM));

@@ -15,6 +15,9 @@ static const struct idem_command commands[] = {
     {"forget", "remove records, so that their requests may execute again", idem_command_forget},
     {"sweep", "remove what has expired", idem_command_sweep},
     {"store check", "test a store and tell what its settings can lose", idem_command_store_check},
+    {"store copy", "move the records of a store to another one", idem_command_store_copy},
+    {"migrate", "make or change the tables of a store in PostgreSQL or MariaDB",
+     idem_command_migrate},
     {"key", "make an idempotency key", idem_command_key},
 };
 

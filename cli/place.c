@@ -97,6 +97,47 @@ int idem_place_store_url(const char *state, char ret_url[IDEM_URL_SIZE_MAX],
     return IDEM_OK;
 }
 
+/* The first line of a file, without the blanks around it. */
+static int file_read(const char *path, char ret_url[IDEM_URL_SIZE_MAX],
+                     struct idem_message *message)
+{
+    char line[IDEM_URL_SIZE_MAX + 2] = "";
+    FILE *file = fopen(path, "re");
+    bool failed = file == NULL;
+    int reason = errno;
+    size_t start, size;
+
+    if (file != NULL) {
+        failed = fgets(line, sizeof line, file) == NULL && ferror(file);
+        reason = errno;
+        fclose(file);
+    }
+    if (failed) {
+        idem_message_set(message, "cannot read the store's URL from the file %s: %s", path,
+                         strerror(reason));
+        return IDEM_ERR_INVALID;
+    }
+    start = strspn(line, " \t");
+    size = strcspn(line + start, " \t\r\n");
+    if (size == 0 || size >= IDEM_URL_SIZE_MAX) {
+        idem_message_set(message, "the first line of %s must be a store URL of at most %d bytes",
+                         path, IDEM_URL_SIZE_MAX - 1);
+        return IDEM_ERR_INVALID;
+    }
+    memcpy(ret_url, line + start, size);
+    ret_url[size] = '\0';
+    return IDEM_OK;
+}
+
+const char *idem_place_hint(const char *option, const char *url, char text[IDEM_URL_SIZE_MAX])
+{
+    if (option == NULL || option[0] == '@') {
+        return option;
+    }
+    idem_store_url_redact(url, text, IDEM_URL_SIZE_MAX);
+    return text;
+}
+
 int idem_place_store(const char *option, char ret_url[IDEM_URL_SIZE_MAX],
                      struct idem_message *message)
 {
@@ -104,6 +145,9 @@ int idem_place_store(const char *option, char ret_url[IDEM_URL_SIZE_MAX],
     char state[PATH_MAX];
     int error;
 
+    if (url != NULL && url[0] == '@') {
+        return file_read(url + 1, ret_url, message);
+    }
     if (url != NULL && url[0] != '\0') {
         if (strlen(url) >= IDEM_URL_SIZE_MAX) {
             idem_message_set(message, "the store URL is over %d bytes", IDEM_URL_SIZE_MAX - 1);
@@ -210,19 +254,21 @@ static int url_settle(const char *option, char ret_url[IDEM_URL_SIZE_MAX], char 
     return error == IDEM_ERR_INVALID || error == IDEM_ERR_UNSUPPORTED ? IDEM_PLACE_WRONG : error;
 }
 
-int idem_place_open(const char *option, bool create, char ret_url[IDEM_URL_SIZE_MAX],
+int idem_place_open(const char *option, bool create, char ret_shown[IDEM_URL_SIZE_MAX],
                     struct idem_store **ret_store, struct idem_message *message)
 {
+    char url[IDEM_URL_SIZE_MAX] = "";
     char *directory = NULL;
     uid_t owner = geteuid();
     gid_t group = getegid();
-    int error = url_settle(option, ret_url, &directory, message);
+    int error = url_settle(option, url, &directory, message);
 
+    idem_store_url_redact(url, ret_shown, IDEM_URL_SIZE_MAX);
     if (error != IDEM_OK) {
         return error;
     }
     /* What is found without an option is found so by the command of a hint too. */
-    idem_hint_store(option != NULL ? ret_url : NULL);
+    idem_hint_store(idem_place_hint(option, url, ret_shown));
     if (directory != NULL) {
         error = create ? IDEM_OK : directory_check(directory, &owner, &group, message);
         idem_crash_guard(STDERR_FILENO, "%s: " IDEM_CRASH_SENTENCE "\n", idem_say_speaker(),
@@ -230,7 +276,7 @@ int idem_place_open(const char *option, bool create, char ret_url[IDEM_URL_SIZE_
     }
     free(directory); /* malloc'd, says idem_store_url_check */
     if (error == IDEM_OK) {
-        error = store_open_as(ret_url, owner, group, ret_store, message);
+        error = store_open_as(url, owner, group, ret_store, message);
     }
     if (error != IDEM_OK) {
         idem_crash_lift();
@@ -246,5 +292,8 @@ void idem_place_close(struct idem_store *store)
 
 int idem_place_exit(int outcome)
 {
-    return outcome == IDEM_PLACE_WRONG ? IDEM_EXIT_USAGE : IDEM_EXIT_FAILURE;
+    if (outcome == IDEM_PLACE_WRONG) {
+        return IDEM_EXIT_USAGE;
+    }
+    return outcome == IDEM_ERR_UNSAFE ? IDEM_EXIT_REFUSED : IDEM_EXIT_FAILURE;
 }

@@ -436,10 +436,10 @@ static int settling_run(struct settling *settling)
 
 int idem_settle_run(struct idem_settle *settle)
 {
-    char url[IDEM_URL_SIZE_MAX];
+    char shown[IDEM_URL_SIZE_MAX];
     struct idem_message message;
     struct settling settling = {.settle = settle, .message = &message};
-    int outcome = idem_place_open(settle->store, false, url, &settling.store, &message);
+    int outcome = idem_place_open(settle->store, false, shown, &settling.store, &message);
 
     if (outcome != IDEM_OK) {
         idem_say_error("%s", message.text);

@@ -54,13 +54,13 @@ static int record_show(const struct show *show, const struct idem_op *get)
 
 static int show_run(const struct show *show)
 {
-    char url[IDEM_URL_SIZE_MAX];
+    char shown[IDEM_URL_SIZE_MAX];
     struct idem_message message;
     struct idem_store *store = NULL;
     struct idem_op get = {0};
     struct idem_id id;
     int status;
-    int outcome = idem_place_open(show->store, false, url, &store, &message);
+    int outcome = idem_place_open(show->store, false, shown, &store, &message);
 
     if (outcome != IDEM_OK) {
         idem_say_error("%s", message.text);

@@ -64,10 +64,10 @@ static void sweep_tell(const struct sweeping *sweeping)
 
 static int sweep_run(struct sweeping *sweeping)
 {
-    char url[IDEM_URL_SIZE_MAX];
+    char shown[IDEM_URL_SIZE_MAX];
     struct idem_message message;
     struct idem_store *store = NULL;
-    int error = idem_place_open(sweeping->store, false, url, &store, &message);
+    int error = idem_place_open(sweeping->store, false, shown, &store, &message);
 
     if (error == IDEM_OK) {
         error = sweep_all(sweeping, store, &message);

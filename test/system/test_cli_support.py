@@ -18,7 +18,8 @@ import rawhttp
 
 IDEM = os.path.join(BUILD, "cli", "idem")
 FILL = os.path.join(BUILD, "cli", "idem-fill")
-COMMANDS = ["gateway", "list", "show", "resolve", "forget", "sweep", "store check", "key"]
+COMMANDS = ["gateway", "list", "show", "resolve", "forget", "sweep", "store check", "store copy",
+            "migrate", "key"]
 OK, FAILURE, USAGE, ABSENT, REFUSED, CUT = range(6)
 
 

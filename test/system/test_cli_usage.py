@@ -50,7 +50,7 @@ def test_an_unknown_command_without_a_likeness():
     assert "did you mean" not in err and "idem --help" in err
 
 
-@pytest.mark.parametrize("command", ["call", "once", "lock", "consume", "token", "migrate"])
+@pytest.mark.parametrize("command", ["call", "once", "lock", "consume", "token"])
 def test_commands_that_do_not_exist_are_not_pretended(command):
     refused(USAGE, command)
     assert f"\n  {command} " not in good("--help").out
