@@ -346,7 +346,10 @@ ngx_http_idempotency_deadline_handler(ngx_event_t *ev)
 
     ctx->gone = NULL;
 
-    if (ctx->waiting == 0) {
+    if (ctx->waiting == 0 || ctx->deadline.timer_set) {
+
+        /* it has come, and the next one may have been submitted */
+
         return;
     }
 

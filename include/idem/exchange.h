@@ -164,6 +164,7 @@ struct idem_exchange {
     bool client_gone;            /* nobody waits for an answer */
     bool unknown_before;         /* an earlier attempt may have taken effect: no `fail` */
     bool renewing;               /* a renew is under way */
+    bool renew_lost;             /* one was `lost`: another may have the claim */
     bool confirm_after;          /* CONFIRMING: it is an older one, whose result does not count */
     uint64_t wait_fence;         /* of the claim that is or was waited for, or 0 */
     int64_t waited_us;           /* since REQUEST, as far as was told */

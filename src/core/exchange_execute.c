@@ -54,7 +54,7 @@ void idem_exchange_on_renew_result(struct idem_exchange *x, const struct idem_ev
     if (event->op->result == IDEM_RESULT_OK) {
         idem_effects_timer(effects, x->claim.lease_us / 3);
     } else {
-        x->owned = false;
+        x->renew_lost = true;
     }
 }
 
@@ -199,7 +199,7 @@ void idem_exchange_on_rerouted(struct idem_exchange *x, const struct idem_event 
 {
     enum idem_outcome outcome;
 
-    if (event->evidence == IDEM_EVIDENCE_NOT_SENT && x->owned) {
+    if (event->evidence == IDEM_EVIDENCE_NOT_SENT && !x->renew_lost) {
         forward(x, effects);
         return;
     }
