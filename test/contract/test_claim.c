@@ -238,6 +238,27 @@ static void take_over_names_fence(void **state)
     assert_true(op->out.fence > fence);
 }
 
+/* What a request that waits, and then takes over, does: one owner, claim after claim. */
+static void who_got_nothing_claims_again(void **state)
+{
+    struct world *world = *state;
+    uint64_t fence = claim(world, "k", "A")->out.fence;
+
+    expect(claim(world, "k", "B"), IN_PROGRESS);
+    expect(claim(world, "k", "B"), IN_PROGRESS);
+    abandon(world, "k", "A");
+    expect(claim(world, "k", "B"), UNKNOWN);
+    expect(claim_taking(world, "k", "B", IDEM_TAKE_FENCE, fence), ACQUIRED);
+    expect(renew(world, "k", "B", LEASE), OK);
+    expect(complete(world, "k", "B", "paid"), OK);
+
+    claim(world, "k2", "A");
+    expect(claim(world, "k2", "B"), IN_PROGRESS);
+    fail_claim(world, "k2", "A");
+    expect(claim(world, "k2", "B"), ACQUIRED);
+    expect(claim(world, "k2", "A"), IN_PROGRESS);
+}
+
 static void take_over_of_other_fence_is_unknown(void **state)
 {
     struct world *world = *state;
@@ -502,6 +523,7 @@ static const struct rule rules[] = {
     {"a lapsed lease is unknown without a writer having to act", lapsed_is_unknown, TRAIT_CLOCK},
     {"an abandoned record is unknown since it was abandoned", abandoned_is_unknown, 0},
     {"a take-over names the fence that was seen", take_over_names_fence, 0},
+    {"an owner that got nothing may claim again, and take over", who_got_nothing_claims_again, 0},
     {"a take-over that names another fence is answered unknown",
      take_over_of_other_fence_is_unknown, 0},
     {"of two take-overs that saw one fence only the first wins", one_take_over_of_two_wins, 0},
