@@ -6,7 +6,7 @@ SETUP := set -eu; . tools/setup.sh;
 SANITIZE := -Db_sanitize=address,undefined -Db_lundef=false
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-asan build-cover run unit contract fuzz system demo-test sanitize bench \
+.PHONY: help build build-asan build-cover run unit contract servers fuzz system demo-test sanitize bench \
 	lint tidy clang-tidy format cover check clean
 
 help: ## lists the commands
@@ -24,7 +24,8 @@ run: ## the demo: a payment service behind the gateway
 unit: build ## unit tests (cmocka)
 	@meson test -C build --no-rebuild --print-errorlogs --suite unit
 
-contract: build ## the one suite that every store must pass
+contract: build ## the one suite that every store must pass, on real servers
+	@$(SETUP) setup_packages "$${setup_packages_test[@]}"
 	@meson test -C build --no-rebuild --print-errorlogs --suite contract
 
 fuzz: build ## the corpus of the fuzzers, as tests
@@ -33,6 +34,10 @@ fuzz: build ## the corpus of the fuzzers, as tests
 system: build ## black-box tests with a real nginx (pytest)
 	@$(SETUP) setup_packages "$${setup_packages_run[@]}" "$${setup_packages_test[@]}"
 	@$(PYTEST) test/system
+
+servers: ## the private servers that tests run beside, by themselves
+	@$(SETUP) setup_packages "$${setup_packages_test[@]}"
+	@$(PYTEST) test/servers
 
 demo-test: build ## ./run and the example of README.md, as a user would
 	@$(SETUP) setup_packages "$${setup_packages_run[@]}" "$${setup_packages_test[@]}"

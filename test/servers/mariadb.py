@@ -42,7 +42,8 @@ class MariaDB(Server):
                 f"--pid-file={self.folder}/pid", f"--init-file={self.folder}/init.sql",
                 "--skip-name-resolve", "--max-connections=300", "--innodb-buffer-pool-size=64M",
                 "--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=1",
-                "--performance-schema=off", f"--default-time-zone={ZONE}"] + self.options
+                "--performance-schema=off", "--max-allowed-packet=256M",
+                f"--default-time-zone={ZONE}"] + self.options
 
     def is_serving(self):
         """It greets with version 10 of its protocol once it serves."""
