@@ -10,6 +10,8 @@
 
 #include "base/ascii.h"
 
+#define ESCAPES "':' as %%3A, '/' as %%2F, '?' as %%3F and '@' as %%40"
+
 /* A stretch of the URL's text that is not decoded yet. */
 struct part {
     const char *text;
@@ -70,9 +72,8 @@ static int port_parse(struct part part, uint16_t *ret_port, struct idem_message 
     }
     if (part.size == 0 || port == 0 || port > UINT16_MAX) {
         /* Not told: it may be a part of a password. */
-        idem_message_set(message,
-                         "the store URL has a port that is not a number from 1 to 65535. In a "
-                         "password write ':' as %%3A, '/' as %%2F, '?' as %%3F and '@' as %%40");
+        idem_message_set(message, "the store URL has a port that is not a number from 1 to 65535. "
+                                  "In a password write " ESCAPES);
         return IDEM_ERR_INVALID;
     }
     *ret_port = (uint16_t)port;
@@ -159,6 +160,11 @@ int idem_server_parse(const struct idem_url *url, uint16_t port_default,
         authority.text = at + 1;
         authority.size -= credentials.size + 1;
         error = credentials_parse(credentials, ret_server, message);
+    }
+    if (!at && memchr(rest.text, '@', rest.size)) {
+        idem_message_set(message, "the store URL has an '@' behind the first '/'. In a password or "
+                                  "a path write " ESCAPES);
+        error = IDEM_ERR_INVALID;
     }
     if (!error)
         error = hosts_parse(authority, port_default, ret_server, message);

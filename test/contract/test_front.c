@@ -71,6 +71,7 @@ static void passwords_are_not_told(void **state)
         "redis//u:secret@h",         "u:secret@h/db",           "redis://u:secret/2@h",
         "redis://u:secret?2@h",      "redis://u:1secret/2@h:1", "postgresql://u:secret/x@h/db",
         "mariadb://u:x?secret@h/db", "redis://u:%secret@h",     "mysql://u:x?y=secret&z@h/db",
+        "redis://u:12/secret@h",
     };
     struct idem_url *url = malloc(sizeof *url);
     struct idem_server *server = malloc(sizeof *server);
