@@ -1,0 +1,102 @@
+/*
+ * What the number of a failure means: for whoever repeats, and in a sentence for people. No
+ * sentence holds a password; the server's own words name a user at most.
+ */
+#include <errmsg.h>
+#include <mysqld_error.h>
+#include <stdio.h>
+
+#include "store/mariadb/mariadb_store.h"
+
+/* Numbers that are not in the headers of every version. */
+enum {
+    ERROR_DISK_FULL_SYSTEM = 28, /* ENOSPC, as InnoDB tells it inside ER_GET_ERRNO */
+    ERROR_CONNECTION_KILLED = 1927,
+    ERROR_IDLE_TRANSACTION = 4031, /* MySQL: "disconnected by the server because of inactivity" */
+    ERROR_SUPER_READ_ONLY = 1290,
+    ERROR_READ_ONLY_TRANSACTION = 1792,
+    ERROR_SUBQUERY_ROWS = 1242, /* the guard of a batch: see guess.c */
+};
+
+static bool is_conflict(unsigned code)
+{
+    return code == ER_LOCK_DEADLOCK || code == ER_LOCK_WAIT_TIMEOUT || code == ER_DUP_ENTRY ||
+           code == ERROR_SUBQUERY_ROWS;
+}
+
+/* All of the client library's own numbers are about the connection, or end it. */
+static bool is_lost(unsigned code)
+{
+    return (code >= CR_MIN_ERROR && code <= CR_MAX_ERROR) ||
+           (code >= CER_MIN_ERROR && code <= CER_MAX_ERROR) || code == ER_SERVER_SHUTDOWN ||
+           code == ER_NORMAL_SHUTDOWN || code == ERROR_CONNECTION_KILLED ||
+           code == ERROR_IDLE_TRANSACTION || code == ERROR_SUPER_READ_ONLY ||
+           code == ERROR_READ_ONLY_TRANSACTION || code == ER_QUERY_INTERRUPTED;
+}
+
+/* InnoDB wraps the system's number in a sentence: "Got error 28 ...". */
+static bool is_full(unsigned code, const char *words)
+{
+    char wrapped[32];
+
+    snprintf(wrapped, sizeof wrapped, "error %d ", ERROR_DISK_FULL_SYSTEM);
+    return code == ER_RECORD_FILE_FULL || code == ER_DISK_FULL ||
+           (code == ER_GET_ERRNO && strstr(words, wrapped));
+}
+
+static bool is_schema(unsigned code)
+{
+    return code == ER_BAD_DB_ERROR || code == ER_NO_SUCH_TABLE || code == ER_BAD_FIELD_ERROR ||
+           code == ER_NO_DB_ERROR;
+}
+
+static bool is_denied(unsigned code)
+{
+    return code == ER_ACCESS_DENIED_ERROR || code == ER_DBACCESS_DENIED_ERROR ||
+           code == ER_TABLEACCESS_DENIED_ERROR || code == ER_COLUMNACCESS_DENIED_ERROR ||
+           code == ER_SPECIFIC_ACCESS_DENIED_ERROR;
+}
+
+static int timed_out(struct idem_mariadb_link *link)
+{
+    idem_mariadb_disconnect(link);
+    return idem_mariadb_fault(link, IDEM_ERR_TIMEOUT,
+                              "the MariaDB server did not answer within the time allowed; whether "
+                              "it applied what it was asked is not known: see that it runs, or "
+                              "raise timeout= in the store URL");
+}
+
+int idem_mariadb_failure(struct idem_mariadb_link *link)
+{
+    const char *words = mysql_error(link->mysql);
+
+    link->code = mysql_errno(link->mysql);
+    if (link->timed_out)
+        return timed_out(link);
+    if (is_conflict(link->code))
+        return idem_mariadb_fault(link, IDEM_MARIADB_AGAIN,
+                                  "the MariaDB server had too many conflicts on these keys: %s",
+                                  words);
+    if (is_lost(link->code)) {
+        (void)!idem_mariadb_fault(link, IDEM_MARIADB_LOST,
+                                  "the MariaDB server cannot be reached: %s (%u)", words,
+                                  link->code);
+        idem_mariadb_disconnect(link);
+        return IDEM_MARIADB_LOST;
+    }
+    if (is_full(link->code, words))
+        return idem_mariadb_fault(link, IDEM_MARIADB_FULL,
+                                  "the MariaDB server has no room even for a verdict: %s", words);
+    if (is_schema(link->code))
+        return idem_mariadb_fault(link, IDEM_ERR_UNAVAILABLE,
+                                  "idem's tables are not there: run `idem migrate URL` with this "
+                                  "store's URL (%s)",
+                                  words);
+    if (is_denied(link->code))
+        return idem_mariadb_fault(link, IDEM_ERR_UNAVAILABLE,
+                                  "the MariaDB server refuses: %s; docs/guide/store-mariadb.md "
+                                  "lists what the user must be granted",
+                                  words);
+    return idem_mariadb_fault(link, IDEM_ERR_IO, "the MariaDB server failed: %s (%u)", words,
+                              link->code);
+}
