@@ -84,6 +84,14 @@ def refused(status, *words, **how):
     return ran
 
 
+def fill(url, *steps):
+    """Applies steps to a store without a gateway; what each came to."""
+    done = subprocess.run([FILL, url], input=json.dumps(steps).encode(), check=False,
+                          capture_output=True, timeout=2 * PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().split()
+
+
 class Store:
     """A store of its own in a directory, filled without a gateway."""
 
@@ -93,10 +101,7 @@ class Store:
         self.env = {"IDEM_STORE": self.url}
 
     def apply(self, *steps):
-        done = subprocess.run([FILL, self.url], input=json.dumps(steps).encode(), check=False,
-                              capture_output=True, timeout=2 * PATIENCE_S)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.decode().split()
+        return fill(self.url, *steps)
 
     def claim(self, key, **how):
         assert self.apply({"op": "claim", "key": key, **how}) == ["acquired"]

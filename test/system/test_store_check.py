@@ -1,0 +1,186 @@
+"""idem store check and idem migrate on real servers: good, away, refused, too weak."""
+
+import os
+import re
+import stat
+
+import pytest
+import server_stores
+
+from test_cli_support import FAILURE, OK, REFUSED, USAGE, fill, good, idem, refused
+from waiting import wait_until
+
+COMMON = ["backend", "server", "version", "clock difference", "durability", "can lose"]
+
+
+@pytest.fixture(name="kind", params=server_stores.KINDS)
+def _kind(request):
+    made = server_stores.get(request.param)
+    yield made
+    made.steady()
+
+
+def check(*words):
+    """The object that is printed, also when the verdict is bad, and how it ran."""
+    ran = idem("store", "check", *words, "--json")
+    for secret in server_stores.SECRETS:
+        assert secret not in ran.out + ran.err
+    return ran.json(), ran
+
+
+# ---- store check
+
+def test_a_good_store_on_one_screen(kind):
+    store = kind.store()
+    ran = good("store", "check", store.url())
+    lines = [re.split(r"\s{2,}", line, maxsplit=1) for line in ran.out.splitlines()]
+    names = [line[0] for line in lines]
+    assert names[:3] == ["store", "reachable", "self-test"] and names[-1] == "verdict"
+    assert [name for name in names if name in COMMON] == COMMON, names
+    assert len(lines) <= 24 and all(len(line) == 2 and line[1] for line in lines), lines
+    told = dict(lines)
+    assert re.match(r"yes: a read takes \d+\.\d\d ms", told["reachable"])
+    assert "127.0.0.1" in told["server"] and str(kind.server.port) in told["server"]
+    assert re.search(r"\d+\.\d+", told["version"])
+    assert "always" in told["durability"] and told["verdict"] == "good"
+    for secret in server_stores.SECRETS:
+        assert secret not in ran.out
+
+
+def test_a_good_store_for_programs(kind):
+    told, ran = check(kind.store().url())
+    assert ran.status == OK and ran.err == ""
+    assert (told["verdict"], told["reason"], told["self_test"]) == ("good", None, "passed")
+    assert told["reachable"] and told["read_us"] > 0
+    assert list(told["facts"])[:len(COMMON)] == COMMON
+
+
+def test_the_clock_of_the_same_host_differs_by_little(kind):
+    told, _ = check(kind.store().url())
+    number, unit = re.match(r"([+-]?[\d.]+) ?(us|ms|s)", told["facts"]["clock difference"]).groups()
+    assert abs(float(number)) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit] < 5
+
+
+def test_what_asks_for_less_is_told_what_it_can_lose(kind):
+    told, ran = check(kind.store().url(sync="off"))
+    assert ran.status == OK and "off" in told["facts"]["durability"]
+    assert len(told["facts"]["can lose"]) > 20
+
+
+def test_a_server_that_is_away(kind):
+    store = kind.store()
+    kind.server.end()
+    told, ran = check(store.url(timeout="2s"))
+    assert ran.status == FAILURE and told["verdict"] == "unreachable" and not told["reachable"]
+    assert "127.0.0.1" in told["reason"] and told["reason"] in ran.err
+
+
+def test_a_server_that_hangs(kind):
+    store = kind.store()
+    kind.server.stop()
+    told, ran = check(store.url(timeout="300ms"))
+    assert ran.status == FAILURE and told["verdict"] == "unreachable"
+
+
+def test_a_wrong_password(kind):
+    told, ran = check(kind.wrong_url())
+    assert ran.status == FAILURE and told["verdict"] in ("unreachable", "failed")
+    assert re.search("password|WRONGPASS|denied|authenticat", told["reason"], re.I), told["reason"]
+
+
+def test_settings_too_weak_for_what_is_asked(kind):
+    """Refused, and all the same it is shown what they are and what they can lose."""
+    store = kind.store()
+    with kind.weakened() as setting:
+        def seen():
+            told, ran = check(store.url())
+            return (told, ran) if told["verdict"] == "refused" else None
+
+        told, ran = wait_until(seen, "the settings to be refused")
+        assert ran.status == REFUSED and setting.search(told["reason"]), told["reason"]
+        assert "sync=off" in told["reason"], "it says what to do"
+        assert told["reachable"] and setting.search(told["facts"]["durability"])
+        assert len(told["facts"]["can lose"]) > 20
+        told, ran = check(store.url(sync="off"))
+        assert ran.status == OK and told["verdict"] == "good"
+    told, ran = check(store.url())
+    assert ran.status == OK
+
+
+# ---- migrate
+
+@pytest.fixture(name="sql", params=["postgres", "mariadb"])
+def _sql(request):
+    made = server_stores.get(request.param)
+    yield made
+    made.steady()
+
+
+def migrate(*words):
+    told = good("migrate", *words, "--json").json()
+    return told["from"], told["to"], told["changed"]
+
+
+def test_tables_are_made_and_removed(sql):
+    store = sql.store(migrate=False)
+    ran = refused(FAILURE, "list", "--store", store.url())
+    assert "idem migrate" in ran.err
+    before, latest, changed = migrate(store.url())
+    assert before == 0 and latest > 0 and changed
+    assert good("list", "--json", "--store", store.url()).json()["records"] == []
+    assert migrate(store.url()) == (latest, latest, False)
+    assert "already" in good("migrate", store.url()).out
+    refused(USAGE, "migrate", store.url(), "--to", 0)
+    assert migrate(store.url()) == (latest, latest, False), "that did nothing"
+    assert migrate(store.url(), "--to", 0, "--remove-records") == (latest, 0, True)
+    assert migrate(store.url(), "--to", 0, "--remove-records") == (0, 0, False)
+    refused(FAILURE, "list", "--store", store.url())
+
+
+def test_a_version_that_nobody_knows(sql):
+    store = sql.store()
+    ran = idem("migrate", store.url(), "--to", 9999)
+    assert ran.status in (FAILURE, USAGE) and "9999" in ran.err
+
+
+def test_what_needs_no_tables():
+    redis = server_stores.get("redis")
+    for url in (redis.store(migrate=False).url(), "memory:"):
+        assert "needs none" in good("migrate", url).out
+        assert migrate(url) == (0, 0, False)
+
+
+def test_migrate_without_a_store():
+    refused(USAGE, "migrate")
+    refused(USAGE, "migrate", "memory:", "--store", "memory:")
+
+
+def test_a_server_that_is_away_cannot_be_migrated(sql):
+    store = sql.store()
+    sql.server.end()
+    ran = refused(FAILURE, "migrate", store.url(timeout="1s"))
+    assert "127.0.0.1" in ran.err
+    for secret in server_stores.SECRETS:
+        assert secret not in ran.err
+
+
+# ---- the other commands, on servers
+
+def test_records_are_looked_at_and_settled_on_every_store(kind, tmp_path):
+    """A store is a store: the commands do not ask what keeps it. The URL comes from a file."""
+    store = kind.store()
+    file = tmp_path / "url"
+    file.write_text(store.url() + "\n")
+    os.chmod(file, stat.S_IRUSR | stat.S_IWUSR)
+    fill(store.url(), {"op": "claim", "key": "lost"}, {"op": "abandon", "key": "lost"},
+         {"op": "claim", "key": "done"}, {"op": "complete", "key": "done", "body": "x"})
+    env = {"IDEM_STORE": f"@{file}"}
+    records = good("list", "--json", env=env).json()["records"]
+    assert sorted(record["key"] for record in records) == ["done", "lost"]
+    ident = good("show", "--key", "lost", "--json", env=env).json()["id"]
+    good("resolve", ident[:12], "--completed", "--status", "201", "--why", "seen", env=env)
+    assert good("show", ident[:12], "--json", env=env).json()["state"] == "completed"
+    good("forget", "--key", "done", "--why", "test", env=env)
+    trail = good("list", "--audit", "--json", env=env).json()["audit"]
+    assert [entry["what"] for entry in trail] == ["resolve", "forget"]
+    assert good("sweep", "--json", env=env).json()["removed"] >= 0
