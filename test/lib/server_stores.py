@@ -124,13 +124,27 @@ class MariaDBKind(Kind):
         self.server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 
 
+class GroupKind(Kind):
+    """Several servers that are one store; tests here let them be."""
+
+    def place(self, name):
+        url, = self.server.urls().values()
+        return url, [f"prefix={name}"]
+
+    def steady(self):
+        pass
+
+
+MAKES = {"redis": RedisKind, "postgres": PostgresKind, "mariadb": MariaDBKind,
+         "sentinel": GroupKind, "cluster": GroupKind}
+
+
 def get(kind):
     """The kind's server, started when it is first asked for; ended with this process."""
     global _rig  # pylint: disable=global-statement
     if kind not in _kinds:
         _rig = _rig or Rig(real_clock=True)
-        made = {"redis": RedisKind, "postgres": PostgresKind, "mariadb": MariaDBKind}[kind]
-        _kinds[kind] = made(getattr(_rig, kind)())
+        _kinds[kind] = MAKES[kind](getattr(_rig, kind)())
     _kinds[kind].steady()
     return _kinds[kind]
 

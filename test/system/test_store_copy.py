@@ -188,6 +188,23 @@ def test_killed_in_the_middle_and_repeated(kind, source):
     assert (again["copied"], again["already_there"]) == (0, 200)
 
 
+def test_through_sentinel_and_cluster(source):
+    """Records are spread over masters, and found again."""
+    steps = []
+    for number in range(30):
+        steps += [{"op": "claim", "key": f"k-{number}"},
+                  {"op": "complete", "key": f"k-{number}", "body": f"answer {number}"}]
+    fill(source, *steps, {"op": "claim", "key": "lost"}, {"op": "abandon", "key": "lost"})
+    first, here = everything(source), source
+    for kind in ("sentinel", "cluster"):
+        there = server_stores.get(kind).store(migrate=False).url()
+        assert copy(here, there)["copied"] == 31
+        assert copy(here, there)["already_there"] == 31
+        here = there
+    back = source.replace("/source?", "/back?")
+    assert copy(here, back)["copied"] == 31 and everything(back) == first
+
+
 def test_a_target_that_goes_away(source):
     kind = server_stores.get("redis")
     fill(source, {"op": "claim", "key": "k"})

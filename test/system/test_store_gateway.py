@@ -105,6 +105,22 @@ def test_a_server_that_hangs_is_503_in_time(scene):
     wait_until(lambda: "store available again" in scene.nginx.log(), "the log to say so")
 
 
+def test_many_at_once_while_the_server_hangs(scene):
+    """Each of them is told, none is executed, and none is stuck when the server goes on."""
+    works(scene, "a first key")
+    keys = [new_key() for _ in range(40)]
+    scene.kind.server.stop()
+    begun = time.monotonic()
+    for pending in [Background(scene.post, key) for key in keys]:
+        assert_problem(pending.result(), "store-unavailable")
+    assert time.monotonic() - begun < 2 * TIME_OUT_S + SLOW_S
+    assert not any(scene.upstream.count(key) for key in keys)
+    scene.kind.server.cont()
+    for key in keys:
+        scene.post_until(key, lambda r: r.status == 201, "a retry to be executed")
+        assert scene.post(key).replayed and scene.upstream.count(key) == 1
+
+
 def test_a_server_that_is_gone_is_503_at_once(scene):
     works(scene, "a first key")
     scene.kind.server.end()
