@@ -45,6 +45,7 @@ struct row {
     unsigned traits;
     /* The URL of a store of this world's own; options start with a '?', or are empty. */
     void (*url)(const struct world *world, const char *options, char *ret_url, size_t size);
+    void (*clean)(void); /* throws away what all worlds have left on a server of ours, or NULL */
     const char *bounded; /* options that make it as small as it may be */
     const char *server;  /* the environment variable that holds the URL of its server */
 };

@@ -1,5 +1,7 @@
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "contract.h"
@@ -57,6 +59,47 @@ static void mariadb_url(const struct world *world, const char *options, char *re
     snprintf(ret_url, size, "%s/%s%s", server, name, options);
 }
 
+/*
+ * Empties the Redis at the port that test/servers/with has put into this variable. One that was
+ * started by somebody else is left alone.
+ */
+static void redis_flush(const char *variable)
+{
+    static const char command[] = "FLUSHALL\r\n";
+    const char *port = getenv(variable);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char reply[5];
+    int fd;
+
+    if (!port)
+        return;
+    address.sin_port = htons((uint16_t)strtoul(port, NULL, 10));
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(write(fd, command, sizeof command - 1), sizeof command - 1);
+    assert_int_equal(recv(fd, reply, sizeof reply, MSG_WAITALL), sizeof reply);
+    assert_memory_equal(reply, "+OK\r\n", sizeof reply);
+    close(fd);
+}
+
+static void redis_clean(void)
+{
+    redis_flush("IDEM_TEST_REDIS_PORT");
+}
+
+static void sentinel_clean(void)
+{
+    redis_flush("IDEM_TEST_SENTINEL_MASTER_PORT");
+}
+
+static void cluster_clean(void)
+{
+    redis_flush("IDEM_TEST_CLUSTER_1_PORT");
+    redis_flush("IDEM_TEST_CLUSTER_2_PORT");
+    redis_flush("IDEM_TEST_CLUSTER_3_PORT");
+}
+
 #define TRAITS_SERVER (TRAIT_CLOCK | TRAIT_KEPT | TRAIT_SHARED | TRAIT_SERVER)
 #define TRAITS_TABLE  (TRAIT_ORDERED | TRAIT_SWEPT | TRAIT_FLOOR)
 #define TRAITS_SQL    (TRAITS_SERVER | TRAITS_TABLE | TRAIT_SCHEMA)
@@ -79,18 +122,21 @@ const struct row rows[] = {
         .name = "redis",
         .traits = TRAITS_SERVER,
         .url = redis_url,
+        .clean = redis_clean,
         .server = "IDEM_TEST_REDIS",
     },
     {
         .name = "sentinel",
         .traits = TRAITS_SERVER,
         .url = redis_url,
+        .clean = sentinel_clean,
         .server = "IDEM_TEST_SENTINEL",
     },
     {
         .name = "cluster",
         .traits = TRAITS_SERVER,
         .url = redis_url,
+        .clean = cluster_clean,
         .server = "IDEM_TEST_CLUSTER",
     },
     {

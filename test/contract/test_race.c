@@ -8,7 +8,7 @@
 #include "crew.h"
 
 #define RACERS 16
-#define ROUNDS 25
+#define ROUNDS 15
 
 static const char *key_of(unsigned round)
 {

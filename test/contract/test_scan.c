@@ -385,6 +385,28 @@ static void page_of_large_records_ends_early(void **state)
     assert_true(walk.pages >= 2);
 }
 
+/* On a server two stores may live side by side; embedded ones are two anyway. */
+static void other_store_is_not_seen(void **state)
+{
+    struct world *world = *state;
+    void *beside = (void *)(uintptr_t)world->row;
+    struct world *other;
+
+    populate(world);
+    assert_int_equal(world_setup(&beside), 0);
+    other = beside;
+    assert_int_equal(found(other, (struct idem_scan){.kind = 0}), 0);
+    expect(claim(other, "k0", "B"), ACQUIRED);
+    expect(claim(other, "of the other alone", "B"), ACQUIRED);
+    expect(forget(other, "k1", true), ABSENT);
+    assert_int_equal(found(other, (struct idem_scan){.kind = 0}), 2);
+    assert_int_equal(found(world, (struct idem_scan){.kind = 0}), RECORDS);
+    expect(complete(world, "k0", "A", "A's"), OK);
+    expect(complete(other, "k0", "B", "B's"), OK);
+    assert_bytes(record_of(world, "k0")->answer.body, text("A's"));
+    assert_int_equal(world_teardown(&beside), 0);
+}
+
 static const struct rule rules[] = {
     {"a scan is in id order", scan_is_in_id_order, TRAIT_ORDERED},
     {"pages of a scan meet without a gap, filtered or not", pages_meet, 0},
@@ -399,6 +421,7 @@ static const struct rule rules[] = {
     {"a scan filters by the last update, to the microsecond", update_is_filtered, TRAIT_CLOCK},
     {"a scan filters by the first digits of the id", prefix_is_filtered, 0},
     {"a scan for digits that no id has shows nothing", prefix_of_nothing_shows_nothing, 0},
+    {"a store beside this one is not seen", other_store_is_not_seen, 0},
     {"a page of large records ends early", page_of_large_records_ends_early, 0},
 };
 

@@ -125,6 +125,8 @@ int world_teardown(void **state)
 
     world_close(world);
     world_migrate(world, 0);
+    if (world->row->clean)
+        world->row->clean();
     world_unlink(world);
     assert_int_equal(rmdir(world->directory), 0);
     free(world);
