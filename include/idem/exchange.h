@@ -21,8 +21,8 @@
  * again as a take-over, once. From then on it is known that an earlier attempt may have taken
  * effect, and while that is so the claim is never given back by `fail`, and nothing goes unguarded.
  *
- * Policy `retry` takes any, and forwards. What was not sent, or failed by its status, leaves the
- * record unknown as it was; only the upstream's own word "failed" settles it.
+ * Policy `retry` takes any, and forwards. What was not sent, or failed, leaves the record unknown
+ * as it was, in the upstream's own word too: the earlier attempt may still be running.
  *
  * Policy `probe` names the fence that was seen, so that there is one prober a key over all
  * gateways. Under that claim the upstream is asked (PROBE), and what it answers decides:

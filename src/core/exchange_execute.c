@@ -1,10 +1,10 @@
 /*
  * The upstream works, the lease is renewed, the verdict is given, and what became of it is told.
  *
- * "Failed" is said of this attempt by the evidence and by the answer's status. It is recorded only
- * where no earlier attempt may have taken effect: under `retry`, which sends a request again
- * without knowing, the record stays unknown unless the upstream itself says what became of the
- * operation.
+ * "Failed" is said of this attempt, by the evidence, by the answer's status or in the upstream's
+ * own word. It is recorded only where no earlier attempt may have taken effect: under `retry`,
+ * which sends a request again without knowing, and may send it while the earlier one still runs,
+ * the record stays unknown until an answer is final.
  */
 #include "core/exchange_parts.h"
 
@@ -90,12 +90,8 @@ static enum idem_outcome outcome_of(const struct idem_exchange *x, unsigned stat
                                     enum idem_outcome declared)
 {
     enum idem_outcome outcome = idem_policy_outcome(x->policy, status, declared);
-    bool by_status = declared != IDEM_OUTCOME_FAILED;
 
-    if (outcome == IDEM_OUTCOME_FAILED && by_status && x->unknown_before) {
-        return IDEM_OUTCOME_UNKNOWN;
-    }
-    return outcome;
+    return outcome == IDEM_OUTCOME_FAILED && x->unknown_before ? IDEM_OUTCOME_UNKNOWN : outcome;
 }
 
 /*
@@ -116,7 +112,7 @@ void idem_exchange_on_answer_head(struct idem_exchange *x, const struct idem_eve
 
     x->answer_status = event->status;
     x->outcome = outcome_of(x, decisive, event->declared);
-    x->reason = event->declared == IDEM_OUTCOME_UNSET ? IDEM_REASON_STATUS : IDEM_REASON_DECLARED;
+    x->reason = event->declared == IDEM_OUTCOME_UNKNOWN ? IDEM_REASON_DECLARED : IDEM_REASON_STATUS;
     x->body_size = 0;
 
     if (event->length > 0 && (uint64_t)event->length > x->policy->body_size_max) {

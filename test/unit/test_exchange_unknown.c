@@ -441,12 +441,12 @@ static void test_retry_never_fails_what_it_took_over(void **state)
     STEP(&x, "claim failed", "abandon in background, refuse store-unavailable 503");
 }
 
-static void test_a_status_does_not_speak_for_the_attempt_before(void **state)
+static void test_a_failure_does_not_speak_for_the_attempt_before(void **state)
 {
     static const char *const CASES[][2] = {
         {"head 503", "abandon"},        {"head 429", "abandon"},
-        {"head 401", "abandon"},        {"head 503 failed", "fail"}, /* the upstream's own word */
-        {"head 200 failed", "fail"},    {"head 200", "complete"},
+        {"head 401", "abandon"},        {"head 503 failed", "abandon"},
+        {"head 200 failed", "abandon"}, {"head 200", "complete"},
         {"head 402", "complete"},       {"head 504", "abandon"},
         {"head 503 final", "complete"}, {"head 200 unknown", "abandon"},
     };
@@ -460,10 +460,16 @@ static void test_a_status_does_not_speak_for_the_attempt_before(void **state)
     }
     retry(NULL);
     until_taken_by_retry();
-    STEP(&x, "head 503", "-");
+    STEP(&x, "head 503 failed", "-");
     STEP(&x, "end", "abandon");
     assert_int_equal(x.exchange.reason, IDEM_REASON_STATUS);
     STEP(&x, "abandon ok", "deliver");
+
+    retry(NULL);
+    until_taken_by_retry();
+    STEP(&x, "head 503 unknown", "-");
+    STEP(&x, "end", "abandon");
+    assert_int_equal(x.exchange.reason, IDEM_REASON_DECLARED);
 }
 
 static void test_nothing_sent_this_time_is_not_told_as_nothing_executed(void **state)
@@ -545,7 +551,7 @@ int main(void)
         cmocka_unit_test_setup(test_retry_executes_what_is_unknown, retry),
         cmocka_unit_test_setup(test_retry_does_not_wait_to_settle, retry),
         cmocka_unit_test_setup(test_retry_never_fails_what_it_took_over, retry),
-        cmocka_unit_test_setup(test_a_status_does_not_speak_for_the_attempt_before, retry),
+        cmocka_unit_test_setup(test_a_failure_does_not_speak_for_the_attempt_before, retry),
         cmocka_unit_test_setup(test_nothing_sent_this_time_is_not_told_as_nothing_executed, retry),
         cmocka_unit_test_setup(test_retry_never_goes_unguarded_past_an_unknown, retry),
         cmocka_unit_test_setup(test_retry_fails_a_first_attempt, retry),
