@@ -32,7 +32,6 @@ const char idem_redis_script_forget[] = LUA_ALLOW_OOM LUA_NOW LUA_AUDIT
     "  return say('K', 0)\n"
     "end\n"
     "audit(9, state, fence)\n"
-    "keep(struct.pack(" LUA_HEAD
-    ", 1, 0, 0, fence, 0, 0, now, now, now, expires)\n"
+    "keep(struct.pack(" LUA_HEAD ", 1, 0, 0, fence, 0, 0, now, now, now, expires)\n"
     "  .. token .. string.rep('\\0', 66), math.min(expires, now + 2592000000000))\n"
     "return say('K', 1)\n";
