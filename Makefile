@@ -6,7 +6,7 @@ SETUP := set -eu; . tools/setup.sh;
 SANITIZE := -Db_sanitize=address,undefined -Db_lundef=false
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-asan build-cover run unit contract servers fuzz system demo-test sanitize \
+.PHONY: help build build-asan build-cover run unit contract sim servers fuzz system demo-test sanitize \
 	bench lint tidy clang-tidy format cover check clean
 
 help: ## lists the commands
@@ -27,6 +27,9 @@ unit: build ## unit tests (cmocka)
 contract: build ## the one suite that every store must pass, on real servers
 	@$(SETUP) setup_packages "$${setup_packages_test[@]}"
 	@meson test -C build --no-rebuild --print-errorlogs --suite contract
+
+sim: build ## the simulator: 100 000 runs, past seeds, every mutant caught
+	@meson test -C build --no-rebuild --print-errorlogs --suite sim
 
 fuzz: build ## the corpus of the fuzzers, as tests
 	@meson test -C build --no-rebuild --print-errorlogs --suite fuzz

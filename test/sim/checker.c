@@ -181,17 +181,18 @@ static void check_leak(struct world *world, uint16_t number, const struct answer
 }
 
 /* What one client was told to be final is what every other is told, while the key lives. */
-static void check_contradiction(struct world *world, uint16_t number, const struct answer *answer)
+static void check_contradiction(struct world *world, uint16_t number, uint32_t key_life,
+                                const struct answer *answer)
 {
     const struct request *request = &world->requests[number];
     struct track *track = &world->tracks[request->id];
 
-    if (request->key_life != track->life || track->bypassed)
+    if (key_life != track->life || track->bypassed)
         return;
-    if (track->has_told && !answer_equal(&track->told, answer))
-        check_broken(world, CHECKER_SAME, "request %u gets another answer than was given before",
-                     number);
-    track->has_told = true;
+    if (track->told_to != NOBODY && !answer_equal(&track->told, answer))
+        check_broken(world, CHECKER_SAME, "request %u gets another answer than request %u did",
+                     number, track->told_to);
+    track->told_to = number;
     track->told = *answer;
 }
 
@@ -208,7 +209,7 @@ void check_replayed(struct world *world, uint16_t number, const struct answer *a
         check_broken(world, CHECKER_SAME, "request %u gets other bytes than were recorded", number);
     world->cover.situations[COVER_WAITER_REPLAYED] |= request->saw_running;
     check_leak(world, number, answer);
-    check_contradiction(world, number, &request->expected);
+    check_contradiction(world, number, request->told_life, &request->expected);
 }
 
 void check_delivered(struct world *world, uint16_t number, uint16_t execution, bool unrecorded)
@@ -224,9 +225,12 @@ void check_delivered(struct world *world, uint16_t number, uint16_t execution, b
     }
     if (!final)
         return;
+    if (of->probe && of->of == NOBODY)
+        check_broken(world, CHECKER_SAME, "request %u gets an answer that no execution gave",
+                     number);
     check_leak(world, number, &of->answer);
     if (!unrecorded || of->effect || of->of != NOBODY)
-        check_contradiction(world, number, &of->answer);
+        check_contradiction(world, number, of->key_life, &of->answer);
 }
 
 /* A claim, or a verdict, of a gateway that has lived all the time must be in the store by now. */

@@ -22,6 +22,12 @@ static bool track_lapsed(const struct track *track, int64_t now_us)
     return now_us >= track->lease_until_us || track->lease_until_us - now_us > 2 * track->lease_us;
 }
 
+/* Abandoned, or its lease has ended. */
+static bool track_over(const struct track *track, int64_t now_us)
+{
+    return track->state == IDEM_STATE_UNKNOWN || track_lapsed(track, now_us);
+}
+
 static int64_t after(int64_t now_us, int64_t length_us)
 {
     return length_us == IDEM_NEVER_US ? IDEM_NEVER_US : now_us + length_us;
@@ -59,7 +65,7 @@ static void track_begin(struct world *world, struct track *track)
     world->cover.situations[COVER_KEY_EXPIRED] |= track->life > 0;
     track->life++;
     track->over = false;
-    track->has_told = false;
+    track->told_to = NOBODY;
     track->effects = 0;
     track->effect_of = track->kept_of = NOBODY;
 }
@@ -103,6 +109,7 @@ static void on_acquired(struct world *world, struct track *track, uint16_t numbe
         track_begin(world, track);
     else if (track->state == IDEM_STATE_FAILED)
         world->cover.situations[COVER_KEY_FAILED_AGAIN] = true;
+    world->cover.situations[COVER_CLAIM_ORPHAN] |= request->verdict_applied;
     track->state = IDEM_STATE_PROCESSING;
     track->phantom = false;
     track->holder = number;
@@ -133,7 +140,7 @@ static void check_told(struct world *world, uint16_t number, const struct idem_r
     }
     request->told_completed = true;
     request->expected = track->recorded;
-    request->key_life = track->life;
+    request->told_life = track->life;
 }
 
 /* What a claim is told of a record that it does not get. */
@@ -154,12 +161,18 @@ static void on_claim_refused(struct world *world, struct track *track, uint16_t 
         check_told(world, number, &op->out.found.record);
         break;
     case IDEM_RESULT_IN_PROGRESS:
+        if (life == LIVE && !final && track_over(track, op->out.now_us))
+            check_broken(world, CHECKER_STUCK, "request %u is told in_progress, and nobody runs",
+                         number);
         if (request->saw_running && request->running_fence != op->out.fence)
             request->saw_two = true;
         request->saw_running = true;
         request->running_fence = op->out.fence;
         break;
     case IDEM_RESULT_UNKNOWN:
+        if (life == LIVE && !final && !track_over(track, op->out.now_us))
+            check_broken(world, CHECKER_LOST, "request %u is told unknown, and request %u runs",
+                         number, track->holder);
         request->saw_unknown = true;
         request->unknown_fence = op->out.fence;
         break;

@@ -31,7 +31,8 @@ void clients_begin(struct world *world)
         struct client *client = &world->clients[i];
 
         *client = (struct client){.request = NOBODY, .intents = INTENTS_MAX};
-        client->principal = world->plan.credentials ? (uint8_t)dice_below(&world->dice, 2) : 0;
+        client->principal =
+            world->plan.credentials ? (uint8_t)dice_below(&world->dice, world->plan.callers) : 0;
         client_in(world, i, dice_range(&world->dice, 0, world->plan.active_us / 3));
     }
 }

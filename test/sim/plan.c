@@ -34,10 +34,11 @@ static void times_draw(struct dice *dice, struct plan *plan)
 {
     int64_t lease_us = plan->lease_us;
 
-    plan->delay_us = dice_range(dice, lease_us / 1000, lease_us / 20);
-    plan->call_us = dice_range(dice, lease_us / 8, lease_us / 2);
-    plan->deadline_us = dice_range(dice, lease_us / 8, lease_us);
-    plan->upstream_us = dice_range(dice, lease_us / 3, 5 * lease_us / 2);
+    plan->delay_us =
+        dice_range(dice, lease_us / 1000, lease_us / (dice_chance(dice, 250) ? 4 : 20));
+    plan->call_us = 2 * plan->delay_us + dice_range(dice, lease_us / 8, lease_us / 2);
+    plan->deadline_us = 2 * plan->delay_us + dice_range(dice, lease_us / 8, lease_us);
+    plan->upstream_us = 6 * plan->delay_us + dice_range(dice, lease_us / 3, 2 * lease_us);
     plan->patience_us = dice_range(dice, lease_us / 4, 3 * lease_us);
     plan->late_us = plan->upstream_us + 3 * lease_us / 2;
     plan->active_us = dice_range(dice, 3, 8) * lease_us;
@@ -110,7 +111,8 @@ void plan_draw(struct dice *dice, struct plan *ret_plan, struct idem_policy *ret
     plan->gateways = 1 + dice_below(dice, GATEWAYS_MAX);
     plan->clients = (unsigned)dice_range(dice, 2, CLIENTS_MAX);
     plan->scopes = 1 + dice_below(dice, SCOPES_MAX);
-    plan->keys = 1 + dice_below(dice, KEYS_MAX);
+    plan->keys = dice_chance(dice, 500) ? 1 : 1 + dice_below(dice, KEYS_MAX);
+    plan->callers = 1 + dice_below(dice, 2);
     plan->credentials = dice_chance(dice, 700);
     plan->peek = dice_chance(dice, 300);
     plan->close_delimited = dice_chance(dice, 300);

@@ -19,6 +19,7 @@
 
 struct plan {
     unsigned gateways, clients, scopes, keys;
+    unsigned callers;     /* credentials that clients begin with */
     bool credentials;     /* callers differ by credential; otherwise the scope tells them apart */
     bool dedup;           /* the upstream executes a key once (policy retry) */
     bool promise;         /* and keeps the probe's promise */

@@ -340,7 +340,8 @@ static bool world_open(struct world *world)
 static void tracks_begin(struct world *world)
 {
     for (size_t i = 0; i < IDS_MAX; i++)
-        world->tracks[i] = (struct track){.effect_of = NOBODY, .kept_of = NOBODY};
+        world->tracks[i] =
+            (struct track){.told_to = NOBODY, .effect_of = NOBODY, .kept_of = NOBODY};
 }
 
 static void world_begin(struct world *world, uint64_t seed, unsigned mutant, bool tracing)
@@ -348,6 +349,7 @@ static void world_begin(struct world *world, uint64_t seed, unsigned mutant, boo
     world->seed = seed;
     world->dice.state = seed * UINT64_C(0x2545f4914f6cdd1d);
     world->mutant = mutant;
+    memset(world->mutant_rows, 0, sizeof world->mutant_rows);
     world->tracing = tracing;
     world->now_us = world->clock_offset_us = world->clock_max_us = 0;
     world->clock = (struct idem_clock){world_clock, world};

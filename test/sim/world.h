@@ -109,7 +109,7 @@ struct request {
     bool acquired, told_completed, verdict_ok;
     bool saw_unknown, saw_running, saw_two;
     uint64_t fence, unknown_fence, running_fence;
-    uint32_t attempt, key_life;
+    uint32_t attempt, key_life, told_life;
     struct answer expected;            /* with told_completed */
     enum idem_op_kind verdict;         /* submitted, or 0 */
     bool verdict_applied, fail_needed; /* by the store; ambiguous claims must be undone */
@@ -265,7 +265,7 @@ struct track {
     uint32_t life; /* grows when the key begins anew */
     uint64_t fence, fence_max;
     int64_t lease_us, lease_until_us, expires_us;
-    bool has_told;
+    uint16_t told_to; /* the last request that got a final answer, or NOBODY */
     struct answer recorded, told;
     unsigned effects; /* in this life */
     uint16_t effect_of;
@@ -285,6 +285,7 @@ struct world {
     struct plan plan;
     struct idem_policy policy;
     unsigned mutant;
+    bool mutant_rows[IDS_MAX]; /* ids with a row that was never swept (mutant_store.c) */
     bool tracing;
 
     int64_t now_us;
