@@ -149,13 +149,10 @@ def get(kind):
     return _kinds[kind]
 
 
-def end():
-    """Ends all servers; the next get() starts others."""
-    global _rig  # pylint: disable=global-statement
-    if _rig:
-        _rig.end()
-    _rig = None
-    _kinds.clear()
+def steady():
+    """Every server that was started serves again."""
+    for kind in _kinds.values():
+        kind.steady()
 
 
 SECRETS = (PASSWORD, WRONG)

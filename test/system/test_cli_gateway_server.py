@@ -1,4 +1,4 @@
-"""idem gateway on a store that is a server: what it says, what it keeps to itself, when it starts."""
+"""idem gateway on a store that is a server: what it says, what it does not, when it starts."""
 
 import os
 import stat

@@ -12,7 +12,7 @@ from nginx import WORKER_USER
 from problem import assert_problem
 from scene import new_key
 
-from test_cli_support import IDEM, OK, REFUSED, fill, good, idem, refused
+from test_cli_support import IDEM, OK, REFUSED, everything, fill, good, idem, refused
 from waiting import wait_until
 
 ODD = bytes(range(256)) * 40
@@ -22,8 +22,7 @@ WAY = ("redis", "postgres", "mariadb")
 @pytest.fixture(autouse=True)
 def _steady():
     yield
-    for kind in server_stores.KINDS:
-        server_stores.get(kind)
+    server_stores.steady()
 
 
 def copy(source, target, *words):
@@ -32,14 +31,6 @@ def copy(source, target, *words):
     for secret in server_stores.SECRETS:
         assert secret not in ran.out + ran.err
     return ran.json()
-
-
-def everything(url):
-    """All records of a store, whole, by id."""
-    records = good("list", "--json", "--store", url, "--limit", "100000").json()["records"]
-    assert len({record["id"] for record in records}) == len(records)
-    return {record["id"]: good("show", record["id"], "--json", "--store", url).json()
-            for record in records}
 
 
 class Journey:

@@ -1,5 +1,4 @@
-"""The gateway on a store that is a server: it works, and when the server does not, it says so in time.
-"""
+"""The gateway on a store that is a server: it works; when the server fails, it says so in time."""
 
 import re
 import time
