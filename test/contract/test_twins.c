@@ -20,7 +20,7 @@
 #define AUDIT_MAX 4000 /* entries that a walk may leave */
 
 #define SEEDS        30
-#define SEEDS_SERVER 8
+#define SEEDS_SERVER 5
 
 /* A record as it was shown, with memory of its own. */
 struct copy {
