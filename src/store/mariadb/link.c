@@ -163,14 +163,16 @@ static int result_next(struct idem_mariadb_link *link)
     return outcome;
 }
 
-/* What the server has not heard of any more it need not be told. */
+/* What failed is rolled back at once; if that fails too, so has the connection. */
 static int query_failed(struct idem_mariadb_link *link)
 {
     static const char words[] = "ROLLBACK";
     int error = idem_mariadb_failure(link);
 
-    if (link->mysql && !query_send(link, words, sizeof words - 1))
+    if (link->mysql && !query_send(link, words, sizeof words - 1)) {
+        error = idem_mariadb_failure(link);
         idem_mariadb_disconnect(link);
+    }
     return error;
 }
 
@@ -181,6 +183,8 @@ int idem_mariadb_query(struct idem_mariadb_link *link, const struct idem_mariadb
 
     if (text->failed)
         return idem_mariadb_fault(link, IDEM_ERR_NOMEM, "there is no memory left for a statement");
+    if (!link->mysql)
+        return idem_mariadb_fault(link, IDEM_MARIADB_LOST, "there is no connection");
     if (!query_send(link, text->data, text->size))
         return query_failed(link);
     for (unsigned statement = 0; next == 0; statement++) {

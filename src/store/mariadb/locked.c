@@ -328,7 +328,7 @@ static void deletes_text(const struct locked *locked, struct idem_mariadb_text *
         any |= is_deleted(&locked->entries[i]);
     if (!any)
         return;
-    idem_mariadb_text_add(text, "DELETE FROM " IDEM_MARIADB_KEYS " WHERE id IN(");
+    idem_mariadb_text_add(text, IDEM_MARIADB_DELETE "id IN(");
     ids_add(locked, is_deleted, text);
     idem_mariadb_text_add(text, ");");
 }

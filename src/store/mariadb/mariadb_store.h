@@ -50,6 +50,14 @@
 /* The server's clock in microseconds: of the statement's start, and of no time zone. */
 #define IDEM_MARIADB_NOW "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))"
 
+/*
+ * Every statement on several ids names the index: on a small table the optimizer would rather read
+ * all of it, and wait for rows that are none of its business. Of the two forms of DELETE only the
+ * one for many tables takes that.
+ */
+#define IDEM_MARIADB_DELETE \
+    "DELETE gone FROM " IDEM_MARIADB_KEYS " AS gone FORCE INDEX(PRIMARY)WHERE "
+
 /* What a query came to, when it is nobody's fault. The caller repeats, or makes do with less. */
 enum idem_mariadb_outcome {
     IDEM_MARIADB_AGAIN = 1, /* another was faster, or a deadlock: rolled back, repeat */

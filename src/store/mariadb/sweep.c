@@ -93,11 +93,12 @@ static void changes_text(struct sweep *sweep, struct idem_mariadb_text *text)
         idem_mariadb_text_add(text, "COMMIT");
         return;
     }
-    idem_mariadb_text_add(text, "DELETE FROM " IDEM_MARIADB_KEYS " WHERE id IN(");
+    idem_mariadb_text_add(text, IDEM_MARIADB_DELETE "id IN(");
     ids_add(sweep, true, text);
     idem_mariadb_text_add(text, ")AND expires_us<=");
     idem_mariadb_text_signed(text, sweep->now_us);
-    idem_mariadb_text_add(text, ";UPDATE " IDEM_MARIADB_KEYS " SET sweep_us=IF(expires_us>");
+    idem_mariadb_text_add(text, ";UPDATE " IDEM_MARIADB_KEYS
+                                " FORCE INDEX(PRIMARY)SET sweep_us=IF(expires_us>");
     idem_mariadb_text_signed(text, sweep->now_us);
     idem_mariadb_text_add(text, ",expires_us,");
     idem_mariadb_text_signed(text, IDEM_NEVER_US);

@@ -1,0 +1,275 @@
+#include "support.h"
+
+#include <mysql.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "store/server.h"
+
+static const char *server_url(void)
+{
+    const char *url = getenv("IDEM_TEST_MARIADB");
+
+    if (!url)
+        fail_msg("IDEM_TEST_MARIADB is not set: run this through test/servers/with");
+    return url;
+}
+
+/* "HOST:PORT" */
+static const char *server_place(void)
+{
+    const char *at = strrchr(server_url(), '@');
+
+    assert_non_null(at);
+    return at + 1;
+}
+
+void url_make(const char *database, const char *options, char ret_url[URL_SIZE])
+{
+    snprintf(ret_url, URL_SIZE, "%s/%s%s", server_url(), database, options);
+}
+
+void url_make_for(const char *user, const char *password, const char *database, const char *options,
+                  char ret_url[URL_SIZE])
+{
+    snprintf(ret_url, URL_SIZE, "mariadb://%s:%s@%s/%s%s", user, password, server_place(), database,
+             options);
+}
+
+const char *database_name(void)
+{
+    static char names[8][32];
+    static unsigned next;
+    char *name = names[next % 8];
+
+    snprintf(name, sizeof names[0], "t%ld_%u", (long)getpid(), next++);
+    return name;
+}
+
+static MYSQL *sql_connect(const char *database)
+{
+    MYSQL *mysql = mysql_init(NULL);
+    unsigned int protocol = MYSQL_PROTOCOL_TCP;
+    struct idem_url *url = malloc(sizeof *url);
+    struct idem_server server;
+
+    assert_non_null(mysql);
+    assert_non_null(url);
+    assert_int_equal(idem_url_parse(server_url(), url, NULL), IDEM_OK);
+    assert_int_equal(idem_server_parse(url, 3306, &server, NULL), IDEM_OK);
+    free(url);
+    mysql_optionsv(mysql, MYSQL_OPT_PROTOCOL, &protocol);
+    if (!mysql_real_connect(mysql, server.hosts[0].name, server.user, server.password, database,
+                            server.hosts[0].port, NULL, CLIENT_MULTI_STATEMENTS))
+        fail_msg("%s", mysql_error(mysql));
+    return mysql;
+}
+
+/* Runs all statements; the last number seen, or -1. */
+static int64_t sql_run(MYSQL *mysql, const char *text)
+{
+    int64_t number = -1;
+
+    if (mysql_real_query(mysql, text, strlen(text)))
+        fail_msg("%s: %s", text, mysql_error(mysql));
+    for (;;) {
+        MYSQL_RES *result = mysql_store_result(mysql);
+        MYSQL_ROW row = result ? mysql_fetch_row(result) : NULL;
+        unsigned columns = result ? mysql_num_fields(result) : 0;
+        int next;
+
+        if (row && row[columns - 1])
+            number = strtoll(row[columns - 1], NULL, 10);
+        mysql_free_result(result);
+        next = mysql_next_result(mysql);
+        if (next > 0)
+            fail_msg("%s: %s", text, mysql_error(mysql));
+        if (next < 0)
+            return number;
+    }
+}
+
+void sql(const char *database, const char *format, ...)
+{
+    MYSQL *mysql = sql_connect(database);
+    char text[4096];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    sql_run(mysql, text);
+    mysql_close(mysql);
+}
+
+int64_t sql_number(const char *database, const char *format, ...)
+{
+    MYSQL *mysql = sql_connect(database);
+    char text[4096];
+    va_list arguments;
+    int64_t number;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    number = sql_run(mysql, text);
+    mysql_close(mysql);
+    return number;
+}
+
+void *sql_hold(const char *database, const char *statement)
+{
+    MYSQL *mysql = sql_connect(database);
+
+    sql_run(mysql, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION");
+    sql_run(mysql, statement);
+    return mysql;
+}
+
+void sql_release(void *held)
+{
+    mysql_close(held);
+}
+
+struct idem_store *store_open(const char *url)
+{
+    struct idem_message message = {""};
+    struct idem_store *store;
+
+    if (idem_store_open(url, NULL, &store, &message))
+        fail_msg("%s: %s", url, message.text);
+    return store;
+}
+
+void migrated(const char *url, int version, int from, int to)
+{
+    struct idem_message message = {""};
+    struct idem_migration migration;
+
+    if (idem_store_migrate(url, version, &migration, &message))
+        fail_msg("%s: %s", url, message.text);
+    assert_int_equal(migration.from, from);
+    assert_int_equal(migration.to, to);
+}
+
+void migration_refused(const char *url, int version, int wanted, const char *words)
+{
+    struct idem_message message = {""};
+    struct idem_migration migration;
+
+    assert_int_equal(idem_store_migrate(url, version, &migration, &message), wanted);
+    if (!strstr(message.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", message.text, words);
+}
+
+struct idem_store *store_make(const char *url)
+{
+    migrated(url, IDEM_SCHEMA_LATEST, 0, 1);
+    return store_open(url);
+}
+
+void op_claim(struct idem_op *op, const char *key, const char *owner)
+{
+    struct idem_claim *in = &op->in.claim;
+
+    memset(op, 0, sizeof *op);
+    op->kind = IDEM_OP_CLAIM;
+    op->id = id_of(key);
+    in->kind = IDEM_KIND_HTTP;
+    in->scope = text("scope");
+    in->key = text(key);
+    in->method = text("POST");
+    in->path = text("/charges");
+    in->fingerprint = payload_of("payload");
+    in->owner = owner_of(owner);
+    in->lease_us = LEASE;
+    in->unknown_ttl_us = UNKNOWN_TTL;
+    in->ttl_us = TTL;
+}
+
+void op_verdict(struct idem_op *op, enum idem_op_kind kind, const char *key, const char *owner,
+                struct idem_bytes body)
+{
+    memset(op, 0, sizeof *op);
+    op->kind = kind;
+    op->id = id_of(key);
+    op->in.verdict.owner = owner_of(owner);
+    op->in.verdict.answer = (struct idem_answer){.status = 200, .body = body};
+    op->in.verdict.ttl_us = TTL;
+    op->in.verdict.lease_us = LEASE;
+}
+
+void op_get(struct idem_op *op, const char *key)
+{
+    memset(op, 0, sizeof *op);
+    op->kind = IDEM_OP_GET;
+    op->id = id_of(key);
+}
+
+int apply(struct idem_store *store, struct idem_op *op)
+{
+    idem_op_deinit(op);
+    return idem_store_apply(store, &op, 1, NULL);
+}
+
+enum idem_result applied(struct idem_store *store, struct idem_op *op)
+{
+    struct idem_message message = {""};
+
+    idem_op_deinit(op);
+    if (idem_store_apply(store, &op, 1, &message))
+        fail_msg("%s: %s", idem_op_kind_text(op->kind), message.text);
+    return op->result;
+}
+
+enum idem_result claimed(struct idem_store *store, const char *key, const char *owner)
+{
+    enum idem_result result;
+    struct idem_op op;
+
+    op_claim(&op, key, owner);
+    result = applied(store, &op);
+    idem_op_deinit(&op);
+    return result;
+}
+
+enum idem_result completed(struct idem_store *store, const char *key, const char *owner,
+                           const char *body)
+{
+    enum idem_result result;
+    struct idem_op op;
+
+    op_verdict(&op, IDEM_OP_COMPLETE, key, owner, text(body));
+    result = applied(store, &op);
+    idem_op_deinit(&op);
+    return result;
+}
+
+void control(const char *verb)
+{
+    const char *program = getenv("IDEM_TEST_CONTROL");
+    int status;
+    pid_t child;
+
+    assert_non_null(program);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)!freopen("/dev/null", "w", stdout);
+        execl(program, program, verb, "mariadb", (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+int64_t steady_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * SECOND + now.tv_nsec / 1000;
+}

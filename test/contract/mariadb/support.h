@@ -1,0 +1,45 @@
+/* What the tests of the MariaDB store alone have in common: a store each, and SQL beside it. */
+#ifndef IDEM_TEST_MARIADB_SUPPORT_H
+#define IDEM_TEST_MARIADB_SUPPORT_H
+
+#include "../contract.h"
+
+#define URL_SIZE 512
+
+/* The server of IDEM_TEST_MARIADB, and a database on it that no other test has. */
+void url_make(const char *database, const char *options, char ret_url[URL_SIZE]);
+void url_make_for(const char *user, const char *password, const char *database, const char *options,
+                  char ret_url[URL_SIZE]);
+const char *database_name(void); /* a new one with each call; valid until 8 calls later */
+
+/* Runs SQL as a user who may do everything, in a database if it is not NULL; must work. */
+void sql(const char *database, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int64_t sql_number(const char *database, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* A connection that holds what it locks until it is closed. */
+void *sql_hold(const char *database, const char *statement);
+void sql_release(void *held);
+
+/* Migrates and opens; must work. The clock is the server's. */
+struct idem_store *store_make(const char *url);
+struct idem_store *store_open(const char *url);
+void migrated(const char *url, int version, int from, int to);
+void migration_refused(const char *url, int version, int wanted, const char *words);
+
+/* Ops that are filled in and applied to any store; the caller deinits the op. */
+void op_claim(struct idem_op *op, const char *key, const char *owner);
+void op_verdict(struct idem_op *op, enum idem_op_kind kind, const char *key, const char *owner,
+                struct idem_bytes body);
+void op_get(struct idem_op *op, const char *key);
+int apply(struct idem_store *store, struct idem_op *op); /* the error is the caller's */
+enum idem_result applied(struct idem_store *store, struct idem_op *op); /* must work */
+enum idem_result claimed(struct idem_store *store, const char *key, const char *owner);
+enum idem_result completed(struct idem_store *store, const char *key, const char *owner,
+                           const char *body);
+
+/* "stop", "cont", "restart" … of the server; see test/servers/control.py. */
+void control(const char *verb);
+int64_t steady_us(void);
+
+#endif

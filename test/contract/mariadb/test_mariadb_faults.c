@@ -1,0 +1,346 @@
+/* Connections that break, servers that stop or stand still, memory that runs out. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "support.h"
+
+#define KEYS 100
+
+/* All of idem's connections to the database, as seen by the server. */
+static const char killing[] =
+    "BEGIN NOT ATOMIC FOR c IN (SELECT id FROM information_schema.processlist WHERE db='%s' AND "
+    "id<>CONNECTION_ID())DO BEGIN DECLARE CONTINUE HANDLER FOR 1094 BEGIN END;KILL c.id;END;"
+    "END FOR;END";
+
+static void killed_between_batches(void **state)
+{
+    const char *database = database_name();
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make(database, "", url);
+    store = store_make(url);
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    sql(NULL, killing, database);
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    sql(NULL, killing, database);
+    assert_int_equal(completed(store, "k", "A", "paid"), IDEM_RESULT_OK);
+    sql(NULL, killing, database);
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_COMPLETED);
+    idem_store_close(store);
+}
+
+struct killer {
+    const char *database;
+    unsigned ops; /* begun so far */
+    int ended;
+};
+
+/* Kills once an op, which is under way then, or just about to be. */
+static void *killer_run(void *argument)
+{
+    struct killer *killer = argument;
+    unsigned seen = 0;
+
+    while (!__atomic_load_n(&killer->ended, __ATOMIC_SEQ_CST)) {
+        unsigned ops = __atomic_load_n(&killer->ops, __ATOMIC_SEQ_CST);
+
+        if (ops != seen)
+            sql(NULL, killing, killer->database);
+        else
+            sched_yield();
+        seen = ops;
+    }
+    return NULL;
+}
+
+static void op_begins(struct killer *killer)
+{
+    __atomic_fetch_add(&killer->ops, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Whatever the killer cuts off, each key is acquired by its one claimant and completed by it. */
+static void killed_within_batches(void **state)
+{
+    struct killer killer = {.database = database_name()};
+    char url[URL_SIZE], key[32];
+    struct idem_store *store;
+    pthread_t thread;
+
+    (void)state;
+    url_make(killer.database, "?timeout=20s", url);
+    store = store_make(url);
+    assert_int_equal(pthread_create(&thread, NULL, killer_run, &killer), 0);
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "k%d", i);
+        op_begins(&killer);
+        assert_int_equal(claimed(store, key, "A"), IDEM_RESULT_ACQUIRED);
+        op_begins(&killer);
+        assert_int_equal(claimed(store, key, "B"), IDEM_RESULT_IN_PROGRESS);
+        op_begins(&killer);
+        assert_int_equal(completed(store, key, "A", key), IDEM_RESULT_OK);
+        op_begins(&killer);
+        assert_int_equal(claimed(store, key, "B"), IDEM_RESULT_COMPLETED);
+    }
+    __atomic_store_n(&killer.ended, 1, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+    idem_store_close(store);
+    assert_int_equal(sql_number(killer.database,
+                                "SELECT COUNT(*) FROM idempotency_keys WHERE state='completed' "
+                                "AND attempt=1"),
+                     KEYS);
+}
+
+struct claimant {
+    struct idem_store *store;
+    int ended;
+    unsigned count;
+};
+
+static void *claimant_run(void *argument)
+{
+    struct claimant *claimant = argument;
+    char key[32];
+
+    while (!__atomic_load_n(&claimant->ended, __ATOMIC_SEQ_CST)) {
+        snprintf(key, sizeof key, "k%u", claimant->count);
+        assert_int_equal(claimed(claimant->store, key, "A"), IDEM_RESULT_ACQUIRED);
+        assert_int_equal(completed(claimant->store, key, "A", key), IDEM_RESULT_OK);
+        __atomic_fetch_add(&claimant->count, 1, __ATOMIC_SEQ_CST);
+    }
+    return NULL;
+}
+
+static void claims_await(const struct claimant *claimant, unsigned more)
+{
+    unsigned until = __atomic_load_n(&claimant->count, __ATOMIC_SEQ_CST) + more;
+
+    while (__atomic_load_n(&claimant->count, __ATOMIC_SEQ_CST) < until)
+        sched_yield();
+}
+
+/* Within the time allowed a restart is a pause, after a crash too, and nothing is forgotten. */
+static void server_restarts_under_load(void **state)
+{
+    static const char *const verbs[] = {"restart", "crash"};
+    const char *database = database_name();
+    struct claimant claimant = {.ended = 0};
+    char url[URL_SIZE];
+    pthread_t thread;
+
+    (void)state;
+    url_make(database, "?timeout=60s", url);
+    claimant.store = store_make(url);
+    assert_int_equal(pthread_create(&thread, NULL, claimant_run, &claimant), 0);
+    for (size_t i = 0; i < COUNT(verbs); i++) {
+        claims_await(&claimant, 20);
+        control(verbs[i]);
+        claims_await(&claimant, 20);
+    }
+    __atomic_store_n(&claimant.ended, 1, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+    idem_store_close(claimant.store);
+    assert_int_equal(sql_number(database, "SELECT COUNT(*) FROM idempotency_keys WHERE "
+                                          "state='completed' AND attempt=1"),
+                     claimant.count);
+}
+
+/* A server that stands still costs the time allowed, and no more. */
+static void server_stands_still(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_message message = {""};
+    struct idem_store *store, *other;
+    struct idem_op op, *list = &op;
+    int64_t begun_us;
+
+    (void)state;
+    url_make(database_name(), "?timeout=300ms", url);
+    store = store_make(url);
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    control("stop");
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
+    begun_us = steady_us();
+    assert_int_equal(idem_store_apply(store, &list, 1, &message), IDEM_ERR_TIMEOUT);
+    assert_in_range(steady_us() - begun_us, 290000, 1500000);
+    assert_non_null(strstr(message.text, "timeout="));
+    begun_us = steady_us();
+    assert_int_equal(idem_store_apply(store, &list, 1, NULL), IDEM_ERR_TIMEOUT);
+    assert_int_equal(idem_store_open(url, NULL, &other, NULL), IDEM_ERR_TIMEOUT);
+    assert_in_range(steady_us() - begun_us, 590000, 3000000);
+    control("cont");
+    while (apply(store, &op))
+        assert_true(steady_us() < begun_us + 30 * SECOND);
+    expect(&op, OK);
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_COMPLETED);
+    idem_store_close(store);
+}
+
+/* Rows that another transaction holds are waited for within the time allowed. */
+static void locked_rows_are_waited_for(void **state)
+{
+    const char *database = database_name();
+    char url[URL_SIZE];
+    struct idem_store *store;
+    struct idem_op op;
+    int64_t begun_us;
+    void *held;
+
+    (void)state;
+    url_make(database, "?timeout=400ms", url);
+    store = store_make(url);
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    held = sql_hold(database, "SELECT id FROM idempotency_keys FOR UPDATE");
+    assert_int_equal(claimed(store, "other", "A"), IDEM_RESULT_ACQUIRED);
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
+    begun_us = steady_us();
+    assert_int_equal(apply(store, &op), IDEM_ERR_TIMEOUT);
+    assert_in_range(steady_us() - begun_us, 390000, 2000000);
+    sql_release(held);
+    assert_int_equal(completed(store, "k", "A", "paid"), IDEM_RESULT_OK);
+    idem_store_close(store);
+}
+
+/* What is not there any more must not pass for the store that was opened. */
+static void another_store_behind_the_url(void **state)
+{
+    const char *database = database_name();
+    struct idem_message message = {""};
+    char url[URL_SIZE];
+    struct idem_store *store;
+    struct idem_op op, *list = &op;
+
+    (void)state;
+    url_make(database, "?timeout=1s", url);
+    store = store_make(url);
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    migrated(url, 0, 1, 0);
+    migrated(url, 1, 0, 1);
+    idem_store_close(store_open(url));
+    sql(NULL, killing, database);
+    op_claim(&op, "k", "B");
+    assert_int_equal(idem_store_apply(store, &list, 1, &message), IDEM_ERR_UNSAFE);
+    assert_non_null(strstr(message.text, "no longer the one"));
+    idem_store_close(store);
+}
+
+static void meta_row_is_lost(void **state)
+{
+    const char *database = database_name();
+    char url[URL_SIZE];
+    struct idem_store *store;
+    struct idem_op op;
+
+    (void)state;
+    url_make(database, "", url);
+    store = store_make(url);
+    sql(database, "DELETE FROM idempotency_meta");
+    op_claim(&op, "k", "A");
+    assert_int_equal(apply(store, &op), IDEM_ERR_CORRUPT);
+    assert_int_equal(sql_number(database, "SELECT COUNT(*) FROM idempotency_keys"), 0);
+    idem_store_close(store);
+}
+
+/* A row that is no record is neither answered from nor executed again. */
+static void damaged_row(void **state)
+{
+    const char *database = database_name();
+    char url[URL_SIZE];
+    struct idem_store *store;
+    struct idem_op op;
+
+    (void)state;
+    url_make(database, "", url);
+    store = store_make(url);
+    claimed(store, "k", "A");
+    completed(store, "k", "A", "paid");
+    sql(database, "SET sql_mode='';UPDATE idempotency_keys SET status=7");
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_CORRUPT);
+    op_get(&op, "k");
+    assert_int_equal(applied(store, &op), IDEM_RESULT_CORRUPT);
+    memset(&op, 0, sizeof op);
+    op.kind = IDEM_OP_SCAN;
+    op.in.scan.limit = 10;
+    assert_int_equal(applied(store, &op), IDEM_RESULT_OK);
+    assert_int_equal(op.out.count, 0);
+    assert_int_equal(op.out.damaged, 1);
+    idem_op_deinit(&op);
+    memset(&op, 0, sizeof op);
+    op.kind = IDEM_OP_FORGET;
+    op.id = id_of("k");
+    assert_int_equal(applied(store, &op), IDEM_RESULT_CORRUPT);
+    op.in.forget.force = true;
+    assert_int_equal(applied(store, &op), IDEM_RESULT_OK);
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_ACQUIRED);
+    idem_store_close(store);
+}
+
+/* Claim, verdict, the long way (two ops on one id), a look, a scan and a sweep. */
+static int memory_round(struct idem_store *store)
+{
+    struct idem_op ops[6], *list[6];
+    int error;
+
+    op_claim(&ops[0], "a", "A");
+    op_verdict(&ops[1], IDEM_OP_COMPLETE, "a", "A", text("paid"));
+    op_claim(&ops[2], "b", "A");
+    op_get(&ops[3], "a");
+    memset(&ops[4], 0, 2 * sizeof ops[4]);
+    ops[4].kind = IDEM_OP_SCAN;
+    ops[4].in.scan.limit = 10;
+    ops[5].kind = IDEM_OP_AUDIT;
+    ops[5].in.audit.limit = 10;
+    for (size_t i = 0; i < COUNT(ops); i++)
+        list[i] = &ops[i];
+    error = idem_store_apply(store, list, COUNT(ops), NULL);
+    for (size_t i = 0; i < COUNT(ops); i++)
+        idem_op_deinit(&ops[i]);
+    return error;
+}
+
+static void each_allocation_fails(void **state)
+{
+    char url[URL_SIZE];
+    bool done = false;
+
+    (void)state;
+    url_make(database_name(), "", url);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, 1);
+    for (size_t n = 1; !done; n++) {
+        struct idem_store *store = NULL;
+        int error;
+
+        idem_memory_fail_at(n);
+        error = idem_store_open(url, NULL, &store, NULL);
+        if (!error)
+            error = memory_round(store);
+        done = idem_memory_fail_at(0) < n;
+        assert_true(error == IDEM_OK || error == IDEM_ERR_NOMEM);
+        assert_true(error == IDEM_ERR_NOMEM || done);
+        if (store) {
+            assert_int_equal(memory_round(store), IDEM_OK);
+            idem_store_close(store);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_between_batches),
+        cmocka_unit_test(killed_within_batches),
+        cmocka_unit_test(server_restarts_under_load),
+        cmocka_unit_test(server_stands_still),
+        cmocka_unit_test(locked_rows_are_waited_for),
+        cmocka_unit_test(another_store_behind_the_url),
+        cmocka_unit_test(meta_row_is_lost),
+        cmocka_unit_test(damaged_row),
+        cmocka_unit_test(each_allocation_fails),
+    };
+
+    return cmocka_run_group_tests_name("mariadb: faults", tests, NULL, NULL);
+}
