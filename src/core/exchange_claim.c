@@ -134,6 +134,16 @@ static void go_unguarded(struct idem_exchange *x, struct idem_effects *effects,
     idem_exchange_move(x, IDEM_EXCHANGE_DONE);
 }
 
+/*
+ * Gives back a claim that may have been won, though nothing was sent under it. If it may have taken
+ * over an unknown, "failed" would be a lie about the attempt before.
+ */
+static void undo_claim(struct idem_exchange *x, struct idem_effects *effects)
+{
+    x->reason = IDEM_REASON_ABORTED;
+    idem_effects_store(effects, x->unknown_before ? IDEM_OP_ABANDON : IDEM_OP_FAIL, true);
+}
+
 void idem_exchange_on_claim_result(struct idem_exchange *x, const struct idem_event *event,
                                    struct idem_effects *effects)
 {
@@ -164,20 +174,14 @@ void idem_exchange_on_claim_result(struct idem_exchange *x, const struct idem_ev
     case IDEM_RESULT_FULL:
         go_unguarded(x, effects, IDEM_PROBLEM_STORE_FULL);
         return;
-    default:
-        /* ENDED: this claim was given up before. CORRUPT: the record may say "executed". */
+    case IDEM_RESULT_ENDED:
+        /* Won when its reply was lost; lapsed when it was repeated. Nothing was sent under it. */
+        undo_claim(x, effects);
+        idem_exchange_refuse_kind(x, effects, IDEM_PROBLEM_STORE_UNAVAILABLE);
+        return;
+    default: /* CORRUPT: the record may say "executed" */
         idem_exchange_refuse_kind(x, effects, IDEM_PROBLEM_STORE_UNAVAILABLE);
     }
-}
-
-/*
- * Gives back a claim that may have been won, though nothing was sent under it. If it may have taken
- * over an unknown, "failed" would be a lie about the attempt before.
- */
-static void undo_claim(struct idem_exchange *x, struct idem_effects *effects)
-{
-    x->reason = IDEM_REASON_ABORTED;
-    idem_effects_store(effects, x->unknown_before ? IDEM_OP_ABANDON : IDEM_OP_FAIL, true);
 }
 
 /* A claim whose result is not known is never forwarded under guard. */

@@ -47,7 +47,7 @@ static void test_refusals_of_a_claim(void **state)
         {"claim other_principal", "refuse other-caller 403"},
         {"claim tombstone", "refuse answer-not-kept 409"},
         {"claim full", "refuse store-full 503"},
-        {"claim ended", "refuse store-unavailable 503"},
+        {"claim ended", "fail in background, refuse store-unavailable 503"},
         {"claim corrupt", "refuse store-unavailable 503"},
         {"claim refused", "refuse store-unavailable 503"},
         {"claim failed", "fail in background, refuse store-unavailable 503"},

@@ -320,7 +320,7 @@ static void test_what_else_a_take_over_may_find(void **state)
         {"claim completed", "replay"},
         {"claim tombstone", "refuse answer-not-kept 409"},
         {"claim full", "refuse store-full 503"},
-        {"claim ended", "refuse store-unavailable 503"},
+        {"claim ended", "abandon in background, refuse store-unavailable 503"},
         {"claim mismatch", "refuse key-reused 422"},
     };
 

@@ -116,7 +116,7 @@ static void test_what_else_a_waiter_may_find(void **state)
         {"claim mismatch", "refuse key-reused 422"},
         {"claim other_principal", "refuse other-caller 403"},
         {"claim full", "refuse store-full 503"},
-        {"claim ended", "refuse store-unavailable 503"},
+        {"claim ended", "fail in background, refuse store-unavailable 503"},
         {"claim refused", "refuse store-unavailable 503"},
         {"claim failed", "fail in background, refuse store-unavailable 503"},
     };

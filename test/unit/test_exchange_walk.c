@@ -29,6 +29,7 @@ static const char *const EVENTS[] = {
     "claim unknown 1 7",
     "claim unknown 2 9",
     "claim full",
+    "claim ended",
     "claim failed",
     "claim refused",
     "renew ok",
@@ -247,8 +248,8 @@ static void check_effect(struct facts *facts, const struct idem_effect *effect)
 /* A claim that was won, or may have been, is never left to lapse; no other end is silent. */
 static void check_done(const struct place *before, const struct facts *now, const char *words)
 {
-    bool maybe_won =
-        before->facts.claiming && (has(words, "claim failed") || has(words, "aborted"));
+    bool maybe_won = before->facts.claiming && (has(words, "claim failed") ||
+                                                has(words, "claim ended") || has(words, "aborted"));
     bool silent = has(words, "aborted") ||
                   (has(words, "client gone") && before->exchange.state == IDEM_EXCHANGE_WAITING);
 
