@@ -1,0 +1,108 @@
+-- Schema version 1: the tables. search_path is the schema that they are made in.
+
+-- One row for each id. Read it with the view idempotency_records, which shows text as text and a
+-- lapsed lease as what it is: unknown.
+CREATE TABLE idempotency_keys (
+    id           bytea PRIMARY KEY,       -- SHA-256 of kind, scope and key
+    kind         text,                    -- NULL: the trace of a fail whose claim was never seen
+    scope        bytea NOT NULL,
+    key          bytea NOT NULL,          -- keys are bytes
+    method       bytea NOT NULL,
+    path         bytea NOT NULL,
+    fingerprint  bytea NOT NULL,          -- algorithm (1 byte), salted SHA-256
+    principal    bytea,                   -- salted SHA-256; NULL: a caller without a credential
+    state        text NOT NULL,
+    reason       text,                    -- why it is unknown; NULL: only the lease has lapsed
+    owner        bytea NOT NULL,          -- 16 random bytes that name this attempt
+    fence        bigint NOT NULL,
+    attempt      bigint NOT NULL,
+    lease        interval NOT NULL,
+    lease_until  timestamptz NOT NULL,
+    created_at   timestamptz NOT NULL,
+    updated_at   timestamptz NOT NULL,
+    expires_at   timestamptz NOT NULL,    -- infinity: never
+    sweep_at     timestamptz NOT NULL,    -- when a sweep looks at it: a guess made by the claim
+    status       smallint,                -- of the answer, 0 in a tombstone without one
+    flags        integer,
+    tombstone    text,                    -- why the answer is not kept; NULL: it is
+    headers      bytea,                   -- header lines in order, repeats kept
+    body         bytea,
+    resolved_by  bytea,
+    resolved_why bytea,
+    resolved_at  timestamptz,
+    CONSTRAINT idempotency_keys_state
+        CHECK (state IN ('processing', 'completed', 'failed', 'unknown')),
+    CONSTRAINT idempotency_keys_answer CHECK ((state = 'completed') = (status IS NOT NULL))
+) WITH (
+    -- A verdict is a new version of its row: room for it on the same page makes it a HOT update,
+    -- which touches no index.
+    fillfactor = 70,
+    -- Rows come and go all the time: clean up early, at full speed, and keep the pages.
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.2,
+    vacuum_truncate = off,
+    toast.autovacuum_vacuum_scale_factor = 0.05,
+    toast.autovacuum_vacuum_threshold = 2000,
+    toast.autovacuum_vacuum_cost_delay = 0,
+    toast.vacuum_truncate = off
+);
+
+-- In the order of time, so that claims append to it and sweeps eat it from the front. It is on the
+-- guess and not on expires_at: a verdict moves expires_at and would have to write here as well.
+CREATE INDEX idempotency_keys_sweep ON idempotency_keys (sweep_at);
+
+-- Who resolved or forgot what.
+CREATE TABLE idempotency_audit (
+    number bigint PRIMARY KEY,            -- without gaps: the oldest go first
+    at     timestamptz NOT NULL UNIQUE,
+    id     bytea NOT NULL,
+    what   text NOT NULL CHECK (what IN ('resolve', 'forget')),
+    was    text NOT NULL,                 -- the state that it met
+    fence  bigint NOT NULL,
+    who    bytea NOT NULL,
+    why    bytea NOT NULL
+);
+
+-- What belongs to the store as a whole.
+CREATE TABLE idempotency_meta (
+    one            boolean PRIMARY KEY DEFAULT true CHECK (one),
+    schema_version integer NOT NULL,
+    made_schema    boolean NOT NULL DEFAULT false,        -- and not found it there
+    salt           bytea,                 -- NULL: the store was never opened. Never show it.
+    fence_floor    bigint NOT NULL DEFAULT 0,             -- highest fence of all that is gone
+    audit_number   bigint NOT NULL DEFAULT 0,             -- of the last entry
+    audit_at       timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 10);
+
+INSERT INTO idempotency_meta (schema_version) VALUES (1);
+
+-- Bytes for people: as text where they are text, otherwise with escapes.
+CREATE FUNCTION idempotency_text(bytes bytea) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN convert_from(bytes, 'UTF8');
+EXCEPTION WHEN others THEN
+    RETURN encode(bytes, 'escape');
+END $$;
+
+CREATE VIEW idempotency_records AS
+SELECT encode(id, 'hex') AS id, kind, idempotency_text(scope) AS scope,
+    idempotency_text(key) AS key, idempotency_text(method) AS method,
+    idempotency_text(path) AS path,
+    CASE WHEN state = 'processing' AND (lease_until <= clock_timestamp()
+            OR lease_until > clock_timestamp() + lease + lease)
+        THEN 'unknown' ELSE state END AS state,
+    reason, fence, attempt, lease, lease_until, created_at, updated_at, expires_at, status,
+    tombstone, octet_length(body) AS body_size, idempotency_text(resolved_by) AS resolved_by,
+    idempotency_text(resolved_why) AS resolved_why, resolved_at
+FROM idempotency_keys
+WHERE expires_at > clock_timestamp();
+
+-- Always there, in every version: what a gateway asks before anything else.
+CREATE FUNCTION idempotency_version() RETURNS integer
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT schema_version FROM idempotency_meta WHERE one
+$$;
+REVOKE ALL ON FUNCTION idempotency_version() FROM PUBLIC;

@@ -1,0 +1,10 @@
+/* Made by sql/embed from sql/tables_drop.sql: change that, then run it. */
+#include "store/postgres/schema.h"
+
+/* clang-format off */
+const char *const idem_pg_sql_tables_drop[] = {
+"DROP VIEW idempotency_records;",
+"DROP FUNCTION idempotency_text(bytea), idempotency_version();",
+"DROP TABLE idempotency_keys, idempotency_audit, idempotency_meta;",
+NULL,
+};

@@ -1,0 +1,236 @@
+/*
+ * One round trip: statements are sent one behind the other without waiting for answers (libpq's
+ * pipeline mode), and one Sync message at the end commits them all, or none. A transaction that is
+ * never left open between two packets of ours is what pgbouncer can give to any of its
+ * connections.
+ *
+ *   1. the first statement sets, for this transaction alone, how durable its commit is to be and
+ *      how long the server may work on it: one that outlives its caller must not act much later
+ *   2. a link that is in doubt asks for a commit that confirms everything before it
+ *   3. results are looked at only when the Sync was answered: before, nothing is certain
+ *
+ * Sending and receiving go on side by side, because a server that cannot get rid of its answers
+ * stops reading.
+ */
+#include <assert.h>
+#include <stdio.h>
+
+#include "store/postgres/postgres_store.h"
+
+void idem_pg_trip_free(struct idem_pg_trip *trip)
+{
+    for (size_t i = 0; i < trip->count; i++) {
+        PQclear(trip->results[i]);
+        trip->results[i] = NULL;
+    }
+    trip->count = 0;
+}
+
+/* libpq refuses to go on: the connection was lost, or there is no memory. */
+static int trip_lost(struct idem_pg_trip *trip)
+{
+    struct idem_pg_link *link = trip->link;
+    char place[IDEM_PG_PLACE_SIZE];
+    const char *reason = link->connection ? PQerrorMessage(link->connection) : "";
+
+    idem_message_set(&link->message, "%s was lost: %.*s",
+                     idem_pg_link_place(link, place, sizeof place), (int)strcspn(reason, "\n"),
+                     reason);
+    link->sqlstate[0] = '\0';
+    link->doubtful = true;
+    idem_pg_link_close(link);
+    idem_pg_trip_free(trip);
+    return IDEM_PG_LOST;
+}
+
+int idem_pg_trip_send(struct idem_pg_trip *trip, const char *sql, struct idem_pg_params *params)
+{
+    Oid types[IDEM_PG_PARAMS_MAX];
+    const char *values[IDEM_PG_PARAMS_MAX];
+    int sizes[IDEM_PG_PARAMS_MAX], formats[IDEM_PG_PARAMS_MAX];
+    size_t count = params ? params->column_count : 0;
+
+    assert(trip->count < IDEM_PG_STATEMENTS_MAX);
+    if (params) {
+        idem_pg_params_finish(params);
+        if (params->failed) {
+            idem_message_set(&trip->link->message, "there is no memory left for a batch");
+            idem_pg_link_close(trip->link); /* what was sent before is not to be committed */
+            return IDEM_ERR_NOMEM;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct idem_pg_column *column = &params->columns[i];
+
+        types[i] = idem_pg_column_type(column);
+        values[i] = column->data ? (const char *)column->data : "";
+        sizes[i] = (int)column->size;
+        formats[i] = 1;
+    }
+    if (!PQsendQueryParams(trip->link->connection, sql, (int)count, types, values, sizes, formats,
+                           1))
+        return trip_lost(trip);
+    trip->results[trip->count++] = NULL;
+    return IDEM_PG_DONE;
+}
+
+static int guard_send(struct idem_pg_trip *trip, bool sync)
+{
+    int64_t left_ms = (trip->deadline_us - idem_pg_now_us()) / 1000;
+    char sql[IDEM_PG_SQL_SIZE];
+
+    snprintf(sql, sizeof sql,
+             "SELECT set_config('synchronous_commit','%s',true),"
+             "set_config('statement_timeout','%lld',true)",
+             sync ? trip->link->sync_word : "off", (long long)(left_ms > 1 ? left_ms : 1));
+    return idem_pg_trip_send(trip, sql, NULL);
+}
+
+int idem_pg_trip_begin(struct idem_pg_trip *trip, struct idem_pg_link *link, bool sync,
+                       int64_t deadline_us)
+{
+    char sql[IDEM_PG_SQL_SIZE];
+    int outcome = IDEM_PG_DONE;
+
+    *trip = (struct idem_pg_trip){.link = link, .deadline_us = deadline_us};
+    if (link->set_isolation)
+        outcome = idem_pg_trip_send(trip, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", NULL);
+    if (!outcome)
+        outcome = guard_send(trip, sync);
+    trip->confirms = sync && link->doubtful;
+    if (!outcome && trip->confirms) {
+        snprintf(sql, sizeof sql, "SELECT \"%s\".idempotency_confirm()", link->settings->schema);
+        outcome = idem_pg_trip_send(trip, sql, NULL);
+    }
+    trip->preface = trip->count;
+    return outcome;
+}
+
+/* Sends what is left and takes in what has come, until a result is there or nothing is to be sent.
+ */
+static int result_await(struct idem_pg_trip *trip)
+{
+    PGconn *connection = trip->link->connection;
+
+    for (;;) {
+        int unsent = PQflush(connection);
+        int error;
+
+        if (unsent < 0)
+            return trip_lost(trip);
+        if (!PQisBusy(connection))
+            return IDEM_PG_DONE;
+        error = idem_pg_link_await(trip->link, unsent > 0, trip->deadline_us);
+        if (error) {
+            idem_pg_trip_free(trip);
+            return error;
+        }
+        if (!PQconsumeInput(connection))
+            return trip_lost(trip);
+    }
+}
+
+/* Remembers the first failure of the round trip; those behind it are only "aborted". */
+static int failure_note(struct idem_pg_link *link, const PGresult *result)
+{
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    char place[IDEM_PG_PLACE_SIZE];
+    char reason[256];
+
+    snprintf(link->sqlstate, sizeof link->sqlstate, "%s", state ? state : "");
+    idem_pg_fault_text(result, reason, sizeof reason);
+    idem_message_set(&link->message, "%s refused: %s%s%s%s",
+                     idem_pg_link_place(link, place, sizeof place), reason,
+                     state ? " (SQLSTATE " : "", state ? state : "", state ? ")" : "");
+    return state ? idem_pg_fault_judge(state) : IDEM_PG_LOST;
+}
+
+/* One answer of the stream; sets *ret_last when it is that of the Sync. */
+static int result_take(struct idem_pg_trip *trip, size_t *index, int *failure, bool *ret_last)
+{
+    int error = result_await(trip);
+    PGresult *result;
+
+    if (error)
+        return error;
+    result = PQgetResult(trip->link->connection);
+    if (!result) {
+        (*index)++; /* the end of one statement's answers */
+        return *index > trip->count + 1 ? trip_lost(trip) : IDEM_PG_DONE;
+    }
+    switch (PQresultStatus(result)) {
+    case PGRES_PIPELINE_SYNC:
+        *ret_last = true;
+        PQclear(result);
+        return IDEM_PG_DONE;
+    case PGRES_TUPLES_OK:
+    case PGRES_COMMAND_OK:
+        if (*index < trip->count && !trip->results[*index]) {
+            trip->results[*index] = result;
+            return IDEM_PG_DONE;
+        }
+        PQclear(result);
+        return IDEM_PG_DONE;
+    case PGRES_PIPELINE_ABORTED:
+        PQclear(result);
+        return IDEM_PG_DONE;
+    default:
+        if (!*failure)
+            *failure = failure_note(trip->link, result);
+        PQclear(result);
+        if (PQstatus(trip->link->connection) == CONNECTION_BAD) {
+            trip->link->doubtful = true;
+            idem_pg_link_close(trip->link);
+            idem_pg_trip_free(trip);
+            return *failure < 0 ? *failure : IDEM_PG_LOST;
+        }
+        return IDEM_PG_DONE;
+    }
+}
+
+int idem_pg_trip_end(struct idem_pg_trip *trip)
+{
+    struct idem_pg_link *link = trip->link;
+    size_t index = 0;
+    bool last = false;
+    int failure = IDEM_PG_DONE;
+
+    link->warned = false;
+    if (!PQpipelineSync(link->connection))
+        return trip_lost(trip);
+    while (!last) {
+        int error = result_take(trip, &index, &failure, &last);
+
+        if (error)
+            return error;
+    }
+    for (size_t i = 0; i < trip->count && !failure; i++)
+        if (!trip->results[i])
+            failure = trip_lost(trip);
+    if (!failure && link->warned) {
+        link->doubtful = true;
+        idem_message_set(&link->message,
+                         "the server did not wait for its standby: whether it is durable there is "
+                         "not known");
+        failure = IDEM_PG_AGAIN;
+    }
+    if (failure)
+        idem_pg_trip_free(trip);
+    else if (trip->confirms)
+        link->doubtful = false;
+    return failure;
+}
+
+int idem_pg_ask(struct idem_pg_trip *trip, struct idem_pg_link *link, const char *sql,
+                struct idem_pg_params *params, bool sync, int64_t deadline_us)
+{
+    int outcome = idem_pg_trip_begin(trip, link, sync, deadline_us);
+
+    if (!outcome)
+        outcome = idem_pg_trip_send(trip, sql, params);
+    if (!outcome)
+        outcome = idem_pg_trip_end(trip);
+    if (outcome == IDEM_PG_LOST)
+        idem_pg_link_close(link);
+    return outcome == IDEM_PG_FULL ? IDEM_ERR_FULL : outcome > 0 ? IDEM_ERR_UNAVAILABLE : outcome;
+}
