@@ -21,6 +21,8 @@
 #define WINDOW_BYTES  (4u << 20) /* of commands on their way at once */
 #define REDIRECTS_MAX 16
 
+#define WAIT_MARGIN_MS 200
+
 static void item_restart(struct idem_backend *store, struct idem_redis_item *item)
 {
     idem_op_deinit(item->op);
@@ -142,6 +144,18 @@ static int window_fill(struct idem_backend *store, int64_t deadline_us,
     return IDEM_OK;
 }
 
+/*
+ * Shorter than our own patience, so that the count comes and not a time-out; Redis looks at its
+ * clock ten times a second only. 0 would be for ever.
+ */
+static int64_t wait_ms(int64_t left_us)
+{
+    int64_t left_ms = left_us / 1000;
+    int64_t wait = left_ms > 2 * WAIT_MARGIN_MS ? left_ms - WAIT_MARGIN_MS : left_ms / 2;
+
+    return wait > 0 ? wait : 1;
+}
+
 static void wait_append(const struct idem_backend *store, struct idem_redis_node *node,
                         int64_t deadline_us)
 {
@@ -156,8 +170,7 @@ static void wait_append(const struct idem_backend *store, struct idem_redis_node
     idem_redis_request_begin(request, 3);
     idem_redis_request_text(request, "WAIT");
     idem_redis_request_number(request, store->options.replicas);
-    /* Shorter than our own patience, so that the count comes and not a time-out. 0 is for ever. */
-    idem_redis_request_number(request, left_us > 4000 ? (uint64_t)left_us * 3 / 4000 : 1);
+    idem_redis_request_number(request, (uint64_t)wait_ms(left_us));
 }
 
 /* 2. */

@@ -157,7 +157,8 @@ static int link_connected(struct idem_redis_link *link, const struct idem_redis_
         idem_redis_link_close(link);
         return error;
     }
-    redisEnableKeepAlive(context);
+    if (address->port != 0)
+        redisEnableKeepAlive(context);
     if (fcntl(context->fd, F_SETFL, fcntl(context->fd, F_GETFL) | O_NONBLOCK) < 0) {
         idem_redis_link_close(link);
         return idem_redis_trouble_set(trouble, IDEM_ERR_IO, false,

@@ -1,0 +1,542 @@
+/* Connections that break, servers that stop, stand still, change their part or forget scripts. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "support.h"
+
+#define BATCH 200
+
+static int port;
+
+static void scripts_are_loaded_again(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    told(port, "SCRIPT FLUSH");
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    told(port, "SCRIPT FLUSH");
+    wanted(completed(store, "k", "A", "paid"), OK);
+    wanted(claimed(store, "k", "B"), COMPLETED);
+    idem_store_close(store);
+}
+
+/* Ops on one id keep their order though the first of them finds no script. */
+static void order_survives_lost_scripts(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+    struct idem_op ops[4], *list[4];
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    told(port, "SCRIPT FLUSH");
+    op_claim(&ops[0], "k", "A");
+    op_claim(&ops[1], "k", "B");
+    op_verdict(&ops[2], IDEM_OP_FAIL, "k", "A", NULL);
+    op_claim(&ops[3], "k", "C");
+    for (size_t i = 0; i < COUNT(ops); i++)
+        list[i] = &ops[i];
+    assert_int_equal(idem_store_apply(store, list, COUNT(ops), NULL), 0);
+    wanted(ops[0].result, ACQUIRED);
+    wanted(ops[1].result, IN_PROGRESS);
+    wanted(ops[2].result, OK);
+    wanted(ops[3].result, ACQUIRED);
+    idem_store_close(store);
+}
+
+static void killed_between_batches(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    told(port, "CLIENT KILL TYPE normal SKIPME yes");
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    told(port, "CLIENT KILL TYPE normal SKIPME yes");
+    wanted(completed(store, "k", "A", "paid"), OK);
+    told(port, "CLIENT KILL TYPE normal SKIPME yes");
+    wanted(claimed(store, "k", "B"), COMPLETED);
+    idem_store_close(store);
+}
+
+struct killer {
+    unsigned begun; /* batches */
+    unsigned kills;
+    bool ended;
+};
+
+/* Kills once a batch, which is under way then, or just about to be. */
+static void *killer_run(void *argument)
+{
+    struct killer *killer = argument;
+    unsigned seen = 0;
+
+    while (!__atomic_load_n(&killer->ended, __ATOMIC_SEQ_CST)) {
+        unsigned begun = __atomic_load_n(&killer->begun, __ATOMIC_SEQ_CST);
+
+        if (begun != seen && told(port, "CLIENT KILL TYPE normal SKIPME yes") > 0)
+            killer->kills++;
+        if (begun == seen)
+            sched_yield();
+        seen = begun;
+    }
+    return NULL;
+}
+
+static void batch_run(struct idem_store *store, struct killer *killer, struct idem_op *ops)
+{
+    struct idem_op *list[BATCH];
+    struct idem_message message = {""};
+
+    for (unsigned i = 0; i < BATCH; i++)
+        list[i] = &ops[i];
+    __atomic_fetch_add(&killer->begun, 1, __ATOMIC_SEQ_CST);
+    if (idem_store_apply(store, list, BATCH, &message))
+        fail_msg("%s", message.text);
+}
+
+/* Each key is acquired by its first claimant and completed by it, whatever is cut off. */
+static void round_run(struct idem_store *store, struct killer *killer, unsigned number)
+{
+    static struct idem_op ops[BATCH];
+    static char keys[BATCH / 2][32];
+
+    for (unsigned i = 0; i < BATCH / 2; i++) {
+        snprintf(keys[i], sizeof keys[i], "%u.%u", number, i);
+        op_claim(&ops[2 * i], keys[i], "A");
+        op_claim(&ops[2 * i + 1], keys[i], "B");
+    }
+    batch_run(store, killer, ops);
+    for (unsigned i = 0; i < BATCH / 2; i++) {
+        wanted(ops[2 * i].result, ACQUIRED);
+        assert_int_equal(ops[2 * i].out.attempt, 1);
+        wanted(ops[2 * i + 1].result, IN_PROGRESS);
+        op_verdict(&ops[2 * i], IDEM_OP_COMPLETE, keys[i], "A", keys[i]);
+        op_claim(&ops[2 * i + 1], keys[i], "B");
+    }
+    batch_run(store, killer, ops);
+    for (unsigned i = 0; i < BATCH / 2; i++) {
+        wanted(ops[2 * i].result, OK);
+        wanted(ops[2 * i + 1].result, COMPLETED);
+        assert_bytes(ops[2 * i + 1].out.found.record.answer.body, text(keys[i]));
+        idem_op_deinit(&ops[2 * i + 1]);
+    }
+}
+
+static void killed_within_batches(void **state)
+{
+    struct killer killer = {0};
+    char url[URL_SIZE];
+    struct idem_store *store;
+    pthread_t thread;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "?timeout=30s", url);
+    store = store_open(url);
+    assert_int_equal(pthread_create(&thread, NULL, killer_run, &killer), 0);
+    for (unsigned number = 0; number < 100; number++)
+        round_run(store, &killer, number);
+    __atomic_store_n(&killer.ended, true, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+    assert_true(killer.kills > 20);
+    idem_store_close(store);
+}
+
+/* A forget that was applied, and whose reply was lost, is answered as what it was. */
+static void forget_is_known_again(void **state)
+{
+    struct killer killer = {0};
+    char url[URL_SIZE], key[32];
+    struct idem_store *store;
+    struct idem_op op;
+    pthread_t thread;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "?timeout=30s", url);
+    store = store_open(url);
+    assert_int_equal(pthread_create(&thread, NULL, killer_run, &killer), 0);
+    for (unsigned number = 0; number < 300; number++) {
+        snprintf(key, sizeof key, "%u", number);
+        wanted(claimed(store, key, "A"), ACQUIRED);
+        op_forget(&op, key, true);
+        __atomic_fetch_add(&killer.begun, 1, __ATOMIC_SEQ_CST);
+        wanted(applied(store, &op), OK);
+        idem_op_deinit(&op);
+        wanted(applied(store, &op), ABSENT); /* another one, later, does not know it */
+    }
+    __atomic_store_n(&killer.ended, true, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+    idem_store_close(store);
+}
+
+struct claimant {
+    struct idem_store *store;
+    unsigned count;
+    bool ended;
+};
+
+static void *claimant_run(void *argument)
+{
+    struct claimant *claimant = argument;
+    char key[32];
+
+    while (!__atomic_load_n(&claimant->ended, __ATOMIC_SEQ_CST)) {
+        snprintf(key, sizeof key, "k%u", claimant->count);
+        wanted(claimed(claimant->store, key, "A"), ACQUIRED);
+        wanted(completed(claimant->store, key, "A", key), OK);
+        __atomic_fetch_add(&claimant->count, 1, __ATOMIC_SEQ_CST);
+    }
+    return NULL;
+}
+
+struct goal {
+    const struct claimant *claimant;
+    unsigned count;
+};
+
+static bool goal_reached(void *context)
+{
+    const struct goal *goal = context;
+
+    return __atomic_load_n(&goal->claimant->count, __ATOMIC_SEQ_CST) >= goal->count;
+}
+
+static void claims_await(const struct claimant *claimant, unsigned more)
+{
+    struct goal goal = {claimant, __atomic_load_n(&claimant->count, __ATOMIC_SEQ_CST) + more};
+
+    await(goal_reached, &goal, "claims that go through");
+}
+
+/* With appendfsync always nothing that was acknowledged is lost, not even in a crash. */
+static void server_restarts_under_load(void **state)
+{
+    static const char *const verbs[] = {"restart", "crash", "crash"};
+    struct claimant claimant = {0};
+    char url[URL_SIZE], key[32];
+    pthread_t thread;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "?timeout=60s", url);
+    claimant.store = store_open(url);
+    assert_int_equal(pthread_create(&thread, NULL, claimant_run, &claimant), 0);
+    for (size_t i = 0; i < COUNT(verbs); i++) {
+        claims_await(&claimant, 50);
+        control(verbs[i], "redis");
+    }
+    claims_await(&claimant, 50);
+    __atomic_store_n(&claimant.ended, true, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+    for (unsigned i = 0; i < claimant.count; i++) {
+        snprintf(key, sizeof key, "k%u", i);
+        wanted(claimed(claimant.store, key, "B"), COMPLETED);
+    }
+    idem_store_close(claimant.store);
+}
+
+/* One claim, which must fail with the error within twice the time-out; its sentence. */
+static const char *claim_fails(struct idem_store *store, const char *key, int wanted_error,
+                               int64_t within_us)
+{
+    static struct idem_message message;
+    int64_t begun_us = steady_us();
+    struct idem_op op;
+    int error;
+
+    message.text[0] = '\0';
+    op_claim(&op, key, "A");
+    error = apply(store, &op, &message);
+    if (error != wanted_error)
+        fail_msg("%d (%s) instead of %d", error, message.text, wanted_error);
+    assert_int_equal(op.result, IDEM_RESULT_NONE);
+    if (steady_us() - begun_us > within_us)
+        fail_msg("it took %lld us", (long long)(steady_us() - begun_us));
+    return message.text;
+}
+
+static void standing_still_is_a_timeout(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+    int64_t begun_us;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "?timeout=300ms", url);
+    store = store_open(url);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    control("stop", "redis");
+    begun_us = steady_us();
+    claim_fails(store, "l", IDEM_ERR_TIMEOUT, 2 * SECOND);
+    assert_true(steady_us() - begun_us >= 300 * 1000);
+    claim_fails(store, "l", IDEM_ERR_TIMEOUT, 2 * SECOND);
+    refused(url, IDEM_ERR_TIMEOUT, "did not answer in time");
+    control("cont", "redis");
+    /* Replies of before are not taken for those of now. */
+    wanted(claimed(store, "m", "A"), ACQUIRED);
+    wanted(claimed(store, "k", "B"), IN_PROGRESS);
+    wanted(claimed(store, "l", "A"), ACQUIRED);
+    idem_store_close(store);
+}
+
+/* The first call waits for it, those after it do not. */
+static void gone_is_told_at_once(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+    int64_t begun_us;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "?timeout=700ms", url);
+    store = store_open(url);
+    control("end", "redis");
+    begun_us = steady_us();
+    claim_fails(store, "k", IDEM_ERR_UNAVAILABLE, 2 * SECOND);
+    assert_true(steady_us() - begun_us > 150 * 1000); /* it has tried again and again */
+    begun_us = steady_us();
+    claim_fails(store, "k", IDEM_ERR_UNAVAILABLE, SECOND / 2);
+    refused(url, IDEM_ERR_UNAVAILABLE, "cannot be reached");
+    control("start", "redis");
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    idem_store_close(store);
+}
+
+static void replica_takes_no_writes(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "?timeout=500ms", url);
+    store = store_open(url);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    told(port, "REPLICAOF 127.0.0.1 1");
+    assert_non_null(strstr(claim_fails(store, "l", IDEM_ERR_UNAVAILABLE, 2 * SECOND), "replica"));
+    refused(url, IDEM_ERR_UNAVAILABLE, "replica");
+    told(port, "REPLICAOF NO ONE");
+    wanted(claimed(store, "l", "A"), ACQUIRED);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    idem_store_close(store);
+}
+
+/* An endless script of somebody else's, until it is killed. */
+static void *hog_run(void *argument)
+{
+    (void)argument;
+    freeReplyObject(ask(port, "EVAL %s 0", "while true do end"));
+    return NULL;
+}
+
+static bool is_busy(void *context)
+{
+    redisReply *reply = ask(port, "GET none");
+    bool busy = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY", 4) == 0;
+
+    (void)context;
+    freeReplyObject(reply);
+    return busy;
+}
+
+static void busy_server_is_waited_for(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+    pthread_t thread;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "?timeout=500ms", url);
+    store = store_open(url);
+    told(port, "CONFIG SET busy-reply-threshold 50");
+    assert_int_equal(pthread_create(&thread, NULL, hog_run, NULL), 0);
+    await(is_busy, NULL, "a server that is busy");
+    assert_non_null(strstr(claim_fails(store, "k", IDEM_ERR_UNAVAILABLE, 2 * SECOND), "script"));
+    told(port, "SCRIPT KILL");
+    pthread_join(thread, NULL);
+    told(port, "CONFIG SET busy-reply-threshold 5000");
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    idem_store_close(store);
+}
+
+static void missing_replicas_fail_the_call(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_message message = {""};
+    struct idem_store *store;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "?replicas=1&timeout=400ms", url);
+    refused(url, IDEM_ERR_UNAVAILABLE, "0 of the 1 replicas");
+    url_make("IDEM_TEST_REDIS", "?replicas=0&timeout=400ms", url);
+    assert_int_equal(idem_store_open(url, NULL, &store, &message), 0);
+    told(port, "CONFIG SET min-replicas-to-write 1");
+    assert_non_null(
+        strstr(claim_fails(store, "k", IDEM_ERR_UNAVAILABLE, 2 * SECOND), "min-replicas"));
+    told(port, "CONFIG SET min-replicas-to-write 0");
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    idem_store_close(store);
+}
+
+/* Somebody else's data where a record should be. */
+static void foreign_data_is_corrupt(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+    struct idem_op op = {.kind = IDEM_OP_SCAN, .in.scan.limit = 10};
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    told(port, "SET %s nonsense", record_key(url, "text"));
+    told(port, "RPUSH %s nonsense", record_key(url, "list"));
+    wanted(claimed(store, "text", "A"), CORRUPT);
+    wanted(got(store, "text"), CORRUPT);
+    wanted(completed(store, "text", "A", "paid"), CORRUPT);
+    wanted(claimed(store, "list", "A"), CORRUPT);
+    wanted(got(store, "list"), CORRUPT);
+    wanted(applied(store, &op), OK);
+    assert_int_equal(op.out.count, 0);
+    assert_int_equal(op.out.damaged, 2);
+    idem_op_deinit(&op);
+    op_forget(&op, "list", false);
+    wanted(applied(store, &op), CORRUPT);
+    op_forget(&op, "list", true);
+    wanted(applied(store, &op), OK);
+    wanted(claimed(store, "list", "A"), ACQUIRED);
+    idem_store_close(store);
+}
+
+/* An answer of which a byte was changed is not given out. */
+static void damaged_answer_is_not_given_out(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    wanted(completed(store, "k", "A", "100 EUR"), OK);
+    wanted(claimed(store, "k", "B"), COMPLETED);
+    told(port, "SETRANGE %s %lld 9", record_key(url, "k"),
+         told(port, "STRLEN %s", record_key(url, "k")) - 8 - 7);
+    wanted(claimed(store, "k", "B"), CORRUPT);
+    wanted(got(store, "k"), CORRUPT);
+    idem_store_close(store);
+}
+
+static void handle_stays_with_its_process(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+    pid_t child;
+    int status;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct idem_op op;
+
+        op_claim(&op, "k", "A");
+        _exit(apply(store, &op, NULL) == IDEM_ERR_INVALID ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    idem_store_close(store);
+}
+
+/* Every allocation of a batch fails in turn: an error, and the next batch goes through. */
+static void memory_runs_out(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+    struct idem_op ops[3], *list[3];
+    size_t n = 0;
+    int error;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    wanted(claimed(store, "done", "A"), ACQUIRED);
+    wanted(completed(store, "done", "A", "paid"), OK);
+    do {
+        told(port, "CLIENT KILL TYPE normal SKIPME yes"); /* so that connecting is tried too */
+        op_claim(&ops[0], "k", "A");
+        op_claim(&ops[1], "done", "B");
+        memset(&ops[2], 0, sizeof ops[2]);
+        ops[2].kind = IDEM_OP_SCAN;
+        ops[2].in.scan.limit = 10;
+        for (size_t i = 0; i < COUNT(ops); i++)
+            list[i] = &ops[i];
+        idem_memory_fail_at(++n);
+        error = idem_store_apply(store, list, COUNT(ops), NULL);
+        idem_memory_fail_at(0);
+        assert_true(error == 0 || error == IDEM_ERR_NOMEM);
+        for (size_t i = 0; i < COUNT(ops); i++)
+            idem_op_deinit(&ops[i]);
+    } while (error);
+    assert_true(n > 4);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    idem_store_close(store);
+}
+
+static void memory_runs_out_at_opening(void **state)
+{
+    struct idem_message message = {""};
+    struct idem_store *store;
+    char url[URL_SIZE];
+    size_t n = 0;
+    int error;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    do {
+        idem_memory_fail_at(++n);
+        error = idem_store_open(url, NULL, &store, &message);
+        idem_memory_fail_at(0);
+        if (error && error != IDEM_ERR_NOMEM)
+            fail_msg("allocation %zu: %s", n, message.text);
+    } while (error);
+    assert_true(n > 6);
+    idem_store_close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scripts_are_loaded_again),
+        cmocka_unit_test(order_survives_lost_scripts),
+        cmocka_unit_test(killed_between_batches),
+        cmocka_unit_test(killed_within_batches),
+        cmocka_unit_test(forget_is_known_again),
+        cmocka_unit_test(server_restarts_under_load),
+        cmocka_unit_test(standing_still_is_a_timeout),
+        cmocka_unit_test(gone_is_told_at_once),
+        cmocka_unit_test(replica_takes_no_writes),
+        cmocka_unit_test(busy_server_is_waited_for),
+        cmocka_unit_test(missing_replicas_fail_the_call),
+        cmocka_unit_test(foreign_data_is_corrupt),
+        cmocka_unit_test(damaged_answer_is_not_given_out),
+        cmocka_unit_test(handle_stays_with_its_process),
+        cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(memory_runs_out_at_opening),
+    };
+
+    port = port_of("redis");
+    return cmocka_run_group_tests_name("redis faults", tests, NULL, NULL);
+}
