@@ -6,11 +6,16 @@
  * which time stands still; 0 lets the real time show. The file is mapped, so that a new value shows
  * at the next question. The monotonic clock, which servers measure their pauses with, runs on.
  *
+ * A timer is set from that time of day too: PostgreSQL asks for the few microseconds that are left,
+ * is told at their end that as much is left as before, and would do nothing else any more. While
+ * the clock is turned, no timer is therefore shorter than TIMER_US_MIN.
+ *
  * Nothing here allocates: servers with an allocator of their own ask for the time while they set
  * that allocator up.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -19,7 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SECOND_US INT64_C(1000000)
+#define SECOND_US    INT64_C(1000000)
+#define TIMER_US_MIN 10000
 
 static const int64_t *turned;
 
@@ -75,4 +81,15 @@ time_t time(time_t *ret_time)
     if (ret_time)
         *ret_time = now.tv_sec;
     return now.tv_sec;
+}
+
+int setitimer(__itimer_which_t which, const struct itimerval *wanted, struct itimerval *ret_before)
+{
+    struct itimerval timer = *wanted;
+    bool set = timer.it_value.tv_sec > 0 || timer.it_value.tv_usec > 0;
+
+    if (turned_us() != 0 && set && timer.it_value.tv_sec == 0 &&
+        timer.it_value.tv_usec < TIMER_US_MIN)
+        timer.it_value.tv_usec = TIMER_US_MIN;
+    return (int)syscall(SYS_setitimer, which, &timer, ret_before);
 }
