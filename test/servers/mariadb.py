@@ -28,7 +28,7 @@ class MariaDB(Server):
     def prepare(self):
         self.run_tool(["mariadb-install-db", "--no-defaults", f"--datadir={self.data}",
                        "--auth-root-authentication-method=normal", "--skip-test-db",
-                       "--skip-name-resolve", "--innodb-log-file-size=16M"])
+                       "--skip-name-resolve", "--innodb-log-file-size=96M"])
 
     def configure(self):
         everybody = f"'{USER}'@'%'"
@@ -41,7 +41,7 @@ class MariaDB(Server):
                 f"--socket={self.socket}", "--bind-address=127.0.0.1", f"--port={self.port}",
                 f"--pid-file={self.folder}/pid", f"--init-file={self.folder}/init.sql",
                 "--skip-name-resolve", "--max-connections=300", "--innodb-buffer-pool-size=64M",
-                "--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=1",
+                "--innodb-log-file-size=96M", "--innodb-flush-log-at-trx-commit=1",
                 "--performance-schema=off", "--max-allowed-packet=256M",
                 f"--default-time-zone={ZONE}"] + self.options
 

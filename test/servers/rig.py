@@ -18,7 +18,7 @@ KINDS = ("redis", "sentinel", "cluster", "postgres", "pgbouncer", "mariadb")
 
 
 def data_folder():
-    """Where the temporary folder is made: IDEM_SERVERS_FOLDER if there is room in it, else as usual.
+    """Where the temporary folder is made: in IDEM_SERVERS_FOLDER if it has room, else as usual.
 
     A folder in memory (/dev/shm) outlives a server's crash as a disk does, so that tests may have
     their data there and need not wait for the disk; what measures speed must not.
