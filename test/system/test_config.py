@@ -108,7 +108,7 @@ WRONG_STORES = [
     ("idempotency_store x;", r"number of arguments"),
     ("idempotency_store x lmdb:/tmp/x y;", r"number of arguments"),
     ("idempotency_store x nosuch:/tmp/x;", r"lmdb"),
-    ("idempotency_store x redis://127.0.0.1/;", r"lmdb|redis"),
+    ("idempotency_store x redis://127.0.0.1:x/;", r"lmdb|redis"),
     ("idempotency_store x lmdb:;", r"directory|lmdb:DIR"),
     ("idempotency_store x lmdb:relative/dir;", r"absolute|directory|/"),
     ("idempotency_store x lmdb:/tmp/x?size=big;", r"size"),
