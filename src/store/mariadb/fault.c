@@ -88,7 +88,7 @@ int idem_mariadb_failure(struct idem_mariadb_link *link)
         return idem_mariadb_fault(link, IDEM_MARIADB_FULL,
                                   "the MariaDB server has no room even for a verdict: %s", words);
     if (is_schema(link->code))
-        return idem_mariadb_fault(link, IDEM_ERR_UNAVAILABLE,
+        return idem_mariadb_fault(link, IDEM_MARIADB_NO_TABLES,
                                   "idem's tables are not there: run `idem migrate URL` with this "
                                   "store's URL (%s)",
                                   words);

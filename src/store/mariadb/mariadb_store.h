@@ -60,9 +60,10 @@
 
 /* What a query came to, when it is nobody's fault. The caller repeats, or makes do with less. */
 enum idem_mariadb_outcome {
-    IDEM_MARIADB_AGAIN = 1, /* another was faster, or a deadlock: rolled back, repeat */
-    IDEM_MARIADB_LOST = 2,  /* the connection is gone, and nobody knows what was done */
-    IDEM_MARIADB_FULL = 3,  /* no room for what was to be written: rolled back */
+    IDEM_MARIADB_AGAIN = 1,     /* another was faster, or a deadlock: rolled back, repeat */
+    IDEM_MARIADB_LOST = 2,      /* the connection is gone, and nobody knows what was done */
+    IDEM_MARIADB_FULL = 3,      /* no room for what was to be written: rolled back */
+    IDEM_MARIADB_NO_TABLES = 4, /* or none that this build can use */
 };
 
 enum idem_mariadb_tls {

@@ -155,9 +155,8 @@ static int meta_take(void *context, unsigned statement, MYSQL_RES **result, uint
     MYSQL_ROW row = *result ? mysql_fetch_row(*result) : NULL;
     unsigned long *sizes = row ? mysql_fetch_lengths(*result) : NULL;
 
-    (void)statement;
     (void)affected;
-    if (!row)
+    if (statement > 0 || !row)
         return IDEM_OK; /* the tables are there, but not their version: half-migrated */
     facts->schema = (int)number_of(row[0]);
     facts->has_salt = row[1] && sizes[1] == IDEM_SALT_SIZE;
@@ -166,17 +165,27 @@ static int meta_take(void *context, unsigned statement, MYSQL_RES **result, uint
     return IDEM_OK;
 }
 
+static bool is_opening(const struct idem_backend *store)
+{
+    static const struct idem_salt none;
+
+    return memcmp(&store->salt, &none, sizeof none) == 0;
+}
+
+/* The tables must be there, all of them. */
 static int meta_read(struct idem_backend *store, struct idem_mariadb_facts *facts)
 {
     int error;
 
     idem_mariadb_text_clear(&store->text);
     idem_mariadb_text_add(&store->text,
-                          "SELECT schema_version,salt FROM " IDEM_MARIADB_META " WHERE one=1");
+                          "SELECT schema_version,salt FROM " IDEM_MARIADB_META " WHERE one=1;"
+                          "SELECT id FROM " IDEM_MARIADB_KEYS " LIMIT 0;"
+                          "SELECT number FROM " IDEM_MARIADB_AUDIT " LIMIT 0");
     error = idem_mariadb_query(&store->link, &store->text, meta_take, facts);
     if (error || facts->schema == IDEM_MARIADB_SCHEMA)
         return error;
-    return idem_mariadb_fault(&store->link, IDEM_ERR_UNAVAILABLE,
+    return idem_mariadb_fault(&store->link, IDEM_MARIADB_NO_TABLES,
                               "idem's tables have version %d, and this build of idem needs %d: run "
                               "`idem migrate URL` with this store's URL, from the newest idem that "
                               "uses it",
@@ -186,10 +195,8 @@ static int meta_read(struct idem_backend *store, struct idem_mariadb_facts *fact
 /* Another salt is another store: what was claimed in the one is not known to the other. */
 static int same_store_check(struct idem_backend *store, const struct idem_mariadb_facts *facts)
 {
-    static const struct idem_salt none;
-
-    if (memcmp(&store->salt, &none, sizeof none) == 0 ||
-        (facts->has_salt && memcmp(&store->salt, &facts->salt, sizeof none) == 0))
+    if (is_opening(store) ||
+        (facts->has_salt && memcmp(&store->salt, &facts->salt, sizeof store->salt) == 0))
         return IDEM_OK;
     return idem_mariadb_fault(&store->link, IDEM_ERR_UNSAFE,
                               "the store behind this URL is no longer the one that was opened: its "
@@ -213,9 +220,13 @@ int idem_mariadb_session_need(struct idem_backend *store)
         error = meta_read(store, &facts);
     if (!error)
         error = same_store_check(store, &facts);
-    if (error)
-        idem_mariadb_disconnect(link);
-    else
+    if (!error) {
         store->facts = facts;
+        return IDEM_OK;
+    }
+    idem_mariadb_disconnect(link);
+    /* Later, when somebody migrates while gateways run, it is a store that is away. */
+    if (error == IDEM_MARIADB_NO_TABLES && is_opening(store))
+        return IDEM_ERR_UNSUPPORTED;
     return error;
 }

@@ -96,7 +96,6 @@ static const struct {
     {"SET GLOBAL sql_select_limit=1", "SET GLOBAL sql_select_limit=DEFAULT"},
     {"SET GLOBAL unique_checks=0", "SET GLOBAL unique_checks=1"},
     {"SET GLOBAL sql_safe_updates=1", "SET GLOBAL sql_safe_updates=0"},
-    {"SET GLOBAL max_statement_time=0.000001", "SET GLOBAL max_statement_time=0"},
     {"SET GLOBAL character_set_server=utf16,collation_server=utf16_general_ci",
      "SET GLOBAL character_set_server=DEFAULT,collation_server=DEFAULT"},
     {"SET GLOBAL innodb_stats_persistent=0", "SET GLOBAL innodb_stats_persistent=1"},
