@@ -280,6 +280,13 @@ static bool is_pair_of_texts(const redisReply *reply)
            reply->element[1]->type == REDIS_REPLY_STRING;
 }
 
+/* The key holds something that is no record, or ends within one, where the script read on. */
+static bool error_is_damage(const redisReply *reply)
+{
+    return idem_redis_reply_is_error(reply, "WRONGTYPE") ||
+           strstr(reply->str, "data string too short") != NULL;
+}
+
 /* An error that is a result of this very op. */
 static bool error_is_result(struct idem_op *op, const redisReply *reply)
 {
@@ -287,8 +294,8 @@ static bool error_is_result(struct idem_op *op, const redisReply *reply)
 
     if (starts && idem_redis_reply_is_error(reply, "OOM"))
         op->result = IDEM_RESULT_FULL;
-    else if (op->kind != IDEM_OP_AUDIT && idem_redis_reply_is_error(reply, "WRONGTYPE"))
-        op->result = IDEM_RESULT_CORRUPT; /* the key holds something that is no record */
+    else if (op->kind != IDEM_OP_AUDIT && error_is_damage(reply))
+        op->result = IDEM_RESULT_CORRUPT;
     return op->result != IDEM_RESULT_NONE;
 }
 

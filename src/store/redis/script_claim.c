@@ -41,12 +41,15 @@ const char idem_redis_script_claim[] = LUA_NOW
     "end\n"
     "local till = now + lease\n"
     "local expires = till + unknown_ttl\n"
+    /* A key that is there and empty was damaged: it is not written over. */
+    "local only = old == '' and 'NX' or 'XX'\n"
+    "local written\n"
     "if expires < 9007199254740992 then\n"
-    "  redis.call('SET', KEYS[1], struct.pack(" LUA_HEAD ", 1, 1, 0, fence, attempt, lease,\n"
-    "    till, created, now, expires) .. ARGV[2],\n"
+    "  written = redis.call('SET', KEYS[1], struct.pack(" LUA_HEAD ", 1, 1, 0, fence, attempt,\n"
+    "    lease, till, created, now, expires) .. ARGV[2], only,\n"
     "    'PXAT', string.format('%.0f', math.ceil(expires / 1000)))\n"
     "else\n"
-    "  redis.call('SET', KEYS[1], struct.pack(" LUA_HEAD ", 1, 1, 0, fence, attempt, lease,\n"
-    "    till, created, now, 9223372036854775808) .. ARGV[2])\n"
+    "  written = redis.call('SET', KEYS[1], struct.pack(" LUA_HEAD ", 1, 1, 0, fence, attempt,\n"
+    "    lease, till, created, now, 9223372036854775808) .. ARGV[2], only)\n"
     "end\n"
-    "return struct.pack('>c1I8I8I4I8', 'A', now, fence, attempt, 0)\n";
+    "return struct.pack('>c1I8I8I4I8', written and 'A' or 'X', now, fence, attempt, 0)\n";

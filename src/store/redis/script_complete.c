@@ -17,6 +17,7 @@ const char idem_redis_script_complete[] = LUA_ALLOW_OOM LUA_NOW LUA_RECORD LUA_A
     "  local size, next = struct.unpack('>I2', old, 138)\n"
     "  size, next = struct.unpack('>I2', old, next + size)\n"
     "  left_out = old:byte(next + size + 4)\n"
+    "  if not left_out then return struct.pack('>c1I8', 'X', now) end\n"
     "else\n"
     "  expires = after(now, ttl)\n"
     "  keep(struct.pack(" LUA_HEAD

@@ -43,6 +43,7 @@
     "  if #old < 137 or old:byte() ~= 1 then return struct.pack('>c1I8', 'X', now) end\n" \
     "  _, was, reason, fence, attempt, lease, till, created, updated, expires, owner =\n" \
     "    struct.unpack(" LUA_OWNED ", old)\n"                                             \
+    "  if was ~= 0 and #old < 158 then return struct.pack('>c1I8', 'X', now) end\n"       \
     "  state = now < expires and was or 0\n"                                              \
     "  if state == 1 and (now >= till or till - now > 2 * lease) then state = 4 end\n"    \
     "end\n"

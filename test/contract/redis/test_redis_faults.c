@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "support.h"
+#include "claimant.h"
 
 #define BATCH 200
 
@@ -182,69 +182,23 @@ static void forget_is_known_again(void **state)
     idem_store_close(store);
 }
 
-struct claimant {
-    struct idem_store *store;
-    unsigned count;
-    bool ended;
-};
-
-static void *claimant_run(void *argument)
-{
-    struct claimant *claimant = argument;
-    char key[32];
-
-    while (!__atomic_load_n(&claimant->ended, __ATOMIC_SEQ_CST)) {
-        snprintf(key, sizeof key, "k%u", claimant->count);
-        wanted(claimed(claimant->store, key, "A"), ACQUIRED);
-        wanted(completed(claimant->store, key, "A", key), OK);
-        __atomic_fetch_add(&claimant->count, 1, __ATOMIC_SEQ_CST);
-    }
-    return NULL;
-}
-
-struct goal {
-    const struct claimant *claimant;
-    unsigned count;
-};
-
-static bool goal_reached(void *context)
-{
-    const struct goal *goal = context;
-
-    return __atomic_load_n(&goal->claimant->count, __ATOMIC_SEQ_CST) >= goal->count;
-}
-
-static void claims_await(const struct claimant *claimant, unsigned more)
-{
-    struct goal goal = {claimant, __atomic_load_n(&claimant->count, __ATOMIC_SEQ_CST) + more};
-
-    await(goal_reached, &goal, "claims that go through");
-}
-
 /* With appendfsync always nothing that was acknowledged is lost, not even in a crash. */
 static void server_restarts_under_load(void **state)
 {
     static const char *const verbs[] = {"restart", "crash", "crash"};
-    struct claimant claimant = {0};
-    char url[URL_SIZE], key[32];
-    pthread_t thread;
+    struct claimant claimant;
+    char url[URL_SIZE];
 
     (void)state;
     url_make("IDEM_TEST_REDIS", "?timeout=60s", url);
-    claimant.store = store_open(url);
-    assert_int_equal(pthread_create(&thread, NULL, claimant_run, &claimant), 0);
+    claimant_begin(&claimant, url);
     for (size_t i = 0; i < COUNT(verbs); i++) {
-        claims_await(&claimant, 50);
+        claimant_await(&claimant, 50);
         control(verbs[i], "redis");
     }
-    claims_await(&claimant, 50);
-    __atomic_store_n(&claimant.ended, true, __ATOMIC_SEQ_CST);
-    pthread_join(thread, NULL);
-    for (unsigned i = 0; i < claimant.count; i++) {
-        snprintf(key, sizeof key, "k%u", i);
-        wanted(claimed(claimant.store, key, "B"), COMPLETED);
-    }
-    idem_store_close(claimant.store);
+    claimant_await(&claimant, 50);
+    claimant_end(&claimant);
+    assert_int_equal(claimant.failures, 0);
 }
 
 /* One claim, which must fail with the error within twice the time-out; its sentence. */
@@ -436,6 +390,59 @@ static void damaged_answer_is_not_given_out(void **state)
     idem_store_close(store);
 }
 
+/* One op of each kind on "k", in one batch with a claim of its own id, which must not suffer. */
+static void all_ops_apply(struct idem_store *store, unsigned round)
+{
+    struct idem_op ops[8], *list[8];
+    struct idem_message message = {""};
+    char key[32];
+
+    snprintf(key, sizeof key, "sound %u", round);
+    op_claim(&ops[0], key, "A");
+    op_claim(&ops[1], "k", "B");
+    op_verdict(&ops[2], IDEM_OP_COMPLETE, "k", "A", "paid");
+    op_verdict(&ops[3], IDEM_OP_FAIL, "k", "A", NULL);
+    op_verdict(&ops[4], IDEM_OP_ABANDON, "k", "A", NULL);
+    op_verdict(&ops[5], IDEM_OP_RENEW, "k", "A", NULL);
+    ops[5].in.renew = (struct idem_renew){owner_of("A"), LEASE, UNKNOWN_TTL};
+    op_forget(&ops[6], "k", false);
+    ops[6].kind = IDEM_OP_GET;
+    memset(&ops[6].in, 0, sizeof ops[6].in);
+    op_forget(&ops[7], "k", false);
+    ops[7].kind = IDEM_OP_RESOLVE;
+    ops[7].in.resolve = (struct idem_resolve){.force = true, .owner = owner_of("person")};
+    for (size_t i = 0; i < COUNT(ops); i++)
+        list[i] = &ops[i];
+    if (idem_store_apply(store, list, COUNT(ops), &message))
+        fail_msg("cut at %u: %s", round, message.text);
+    wanted(ops[0].result, ACQUIRED);
+    wanted(ops[6].result, CORRUPT);
+    for (size_t i = 0; i < COUNT(ops); i++)
+        idem_op_deinit(&ops[i]);
+}
+
+/* Wherever a record is cut off, nobody is answered from it, and no other op fails for it. */
+static void cut_records_are_corrupt(void **state)
+{
+    char url[URL_SIZE], key[160];
+    struct idem_store *store;
+    redisReply *whole;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    wanted(completed(store, "k", "A", "paid"), OK);
+    snprintf(key, sizeof key, "%s", record_key(url, "k"));
+    whole = ask(port, "GET %s", key);
+    for (size_t size = 0; size < whole->len; size++) {
+        told(port, "SET %s %b", key, whole->str, size);
+        all_ops_apply(store, (unsigned)size);
+    }
+    freeReplyObject(whole);
+    idem_store_close(store);
+}
+
 static void handle_stays_with_its_process(void **state)
 {
     char url[URL_SIZE];
@@ -532,6 +539,7 @@ int main(void)
         cmocka_unit_test(missing_replicas_fail_the_call),
         cmocka_unit_test(foreign_data_is_corrupt),
         cmocka_unit_test(damaged_answer_is_not_given_out),
+        cmocka_unit_test(cut_records_are_corrupt),
         cmocka_unit_test(handle_stays_with_its_process),
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(memory_runs_out_at_opening),
