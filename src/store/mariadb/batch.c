@@ -49,6 +49,19 @@ static bool items_share_id(const struct idem_mariadb_item *a, const struct idem_
     return op_has_id(a->op) && op_has_id(b->op) && idem_id_equal(&a->op->id, &b->op->id);
 }
 
+/* What the ops on one id have in common. */
+static void run_mark(struct idem_mariadb_item *items, size_t count)
+{
+    bool mixed = false;
+
+    for (size_t i = 0; i < count; i++)
+        mixed |= items[i].op->kind != IDEM_OP_CLAIM && items[i].op->kind != IDEM_OP_GET;
+    for (size_t i = 0; i < count; i++) {
+        items[i].repeated = count > 1;
+        items[i].mixed = count > 1 && mixed;
+    }
+}
+
 void idem_mariadb_batch_begin(struct idem_mariadb_batch *batch, struct idem_backend *store,
                               struct idem_op *const *ops, size_t count,
                               struct idem_mariadb_item items[IDEM_BATCH_MAX])
@@ -56,9 +69,11 @@ void idem_mariadb_batch_begin(struct idem_mariadb_batch *batch, struct idem_back
     for (size_t i = 0; i < count; i++)
         items[i] = (struct idem_mariadb_item){.op = ops[i], .at = (unsigned)i};
     qsort(items, count, sizeof *items, item_compare);
-    for (size_t i = 1; i < count; i++)
-        if (items_share_id(&items[i - 1], &items[i]))
-            items[i - 1].repeated = items[i].repeated = true;
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && items_share_id(&items[first], &items[end]);)
+            end++;
+        run_mark(&items[first], end - first);
+    }
     *batch = (struct idem_mariadb_batch){.store = store, .items = items, .count = count};
 }
 

@@ -37,11 +37,14 @@ static bool look_text(const struct idem_mariadb_batch *batch, struct idem_mariad
     idem_mariadb_row_columns(text, answers);
     idem_mariadb_text_add(text, " FROM " IDEM_MARIADB_KEYS " FORCE INDEX(PRIMARY)WHERE id IN(");
     for (size_t i = 0; i < batch->count; i++) {
-        if (!is_wanted(&batch->items[i]))
+        const struct idem_mariadb_item *item = &batch->items[i];
+
+        if (!is_wanted(item) ||
+            (i > 0 && is_wanted(item - 1) && idem_id_equal(&item->op->id, &(item - 1)->op->id)))
             continue;
         if (any)
             idem_mariadb_text_add(text, ",");
-        idem_mariadb_text_id(text, &batch->items[i].op->id);
+        idem_mariadb_text_id(text, &item->op->id);
         any = true;
     }
     idem_mariadb_text_add(text, ");SELECT ");
@@ -68,17 +71,17 @@ static int look_take(void *context, unsigned statement, MYSQL_RES **result, uint
                : IDEM_ERR_CORRUPT;
 }
 
-/* `record` is NULL for nothing. */
+/* `record` is NULL for nothing. False in *ret_same: the op would write, and is left as it was. */
 static int item_decide(const struct look *look, struct idem_mariadb_item *item,
-                       const struct idem_record *record)
+                       const struct idem_record *record, bool *ret_same)
 {
     struct idem_op *op = item->op;
     struct idem_transition transition;
 
-    item->seen = true;
     idem_transition(op, look->now_us, record, look->fence_floor,
                     idem_mariadb_room_for(look->batch, op), &transition);
-    if (transition.change != IDEM_CHANGE_NONE) {
+    *ret_same = transition.change == IDEM_CHANGE_NONE;
+    if (!*ret_same) {
         idem_op_deinit(op);
         return IDEM_OK;
     }
@@ -89,11 +92,36 @@ static int item_decide(const struct look *look, struct idem_mariadb_item *item,
     return IDEM_OK;
 }
 
-static void item_corrupt(const struct look *look, struct idem_mariadb_item *item)
+/* All ops on the id of this item, which is the first of them. */
+static int id_decide(const struct look *look, struct idem_mariadb_item *item,
+                     const struct idem_record *record)
 {
-    item->op->result = IDEM_RESULT_CORRUPT;
-    item->op->out.now_us = look->now_us;
-    item->seen = item->done = true;
+    const struct idem_mariadb_item *end = look->batch->items + look->batch->count;
+    const struct idem_id id = item->op->id;
+    bool same = true;
+    int error = IDEM_OK;
+
+    for (; item < end && idem_id_equal(&item->op->id, &id) && !error; item++) {
+        item->seen = true;
+        if (same && is_wanted(item))
+            error = item_decide(look, item, record, &same);
+    }
+    return error;
+}
+
+static void id_corrupt(const struct look *look, struct idem_mariadb_item *item)
+{
+    const struct idem_mariadb_item *end = look->batch->items + look->batch->count;
+    const struct idem_id id = item->op->id;
+
+    for (; item < end && idem_id_equal(&item->op->id, &id); item++) {
+        item->seen = true;
+        if (!is_wanted(item))
+            continue;
+        item->op->result = IDEM_RESULT_CORRUPT;
+        item->op->out.now_us = look->now_us;
+        item->done = true;
+    }
 }
 
 static int rows_decide(const struct look *look)
@@ -109,12 +137,12 @@ static int rows_decide(const struct look *look)
         if (!idem_mariadb_row_id(look->rows, row, &id))
             continue;
         item = idem_mariadb_item_find(look->batch, &id);
-        if (!item || !is_wanted(item))
+        if (!item)
             continue;
         if (idem_mariadb_row_read(look->rows, row, &record))
-            item_corrupt(look, item);
+            id_corrupt(look, item);
         else
-            error = item_decide(look, item, &record);
+            error = id_decide(look, item, &record);
     }
     return error;
 }
@@ -127,7 +155,7 @@ static int absent_decide(const struct look *look)
         struct idem_mariadb_item *item = &look->batch->items[i];
 
         if (is_wanted(item) && !item->seen)
-            error = item_decide(look, item, NULL);
+            error = id_decide(look, item, NULL);
     }
     return error;
 }

@@ -75,13 +75,12 @@ static int affected_take(void *context, unsigned statement, MYSQL_RES **result, 
 }
 
 /* Of processes that open a new store at once one gives it its salt, and all read it then. */
-static int salt_need(struct idem_backend *store, void *context)
+static int salt_need(struct idem_backend *store)
 {
     struct idem_salt fresh;
     uint64_t affected = 0;
     int error;
 
-    (void)context;
     if (store->facts.has_salt) {
         store->salt = store->facts.salt;
         return IDEM_OK;
@@ -101,7 +100,21 @@ static int salt_need(struct idem_backend *store, void *context)
     }
     /* Somebody was faster: look again. */
     idem_mariadb_disconnect(&store->link);
-    return IDEM_MARIADB_LOST;
+    return IDEM_MARIADB_AGAIN;
+}
+
+/* One try: whoever opens a store has ideas of its own about when to try again. */
+static int store_begin(struct idem_backend *store)
+{
+    int error;
+
+    idem_mariadb_budget(store);
+    do {
+        error = idem_mariadb_session_need(store);
+        if (!error)
+            error = salt_need(store);
+    } while (error == IDEM_MARIADB_AGAIN && idem_mariadb_steady_us() < store->link.deadline_us);
+    return error;
 }
 
 static void mariadb_close(struct idem_backend *store)
@@ -128,10 +141,8 @@ static int mariadb_open(const struct idem_url *url, const struct idem_clock *clo
     store->pid = getpid();
     store->clock = clock;
     error = idem_mariadb_options_read(url, &store->options, message);
-    if (!error) {
-        idem_mariadb_budget(store);
-        error = failure_tell(store, with_connection(store, salt_need, NULL), message);
-    }
+    if (!error)
+        error = failure_tell(store, store_begin(store), message);
     if (error) {
         mariadb_close(store);
         return error;

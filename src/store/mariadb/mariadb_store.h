@@ -133,6 +133,7 @@ struct idem_mariadb_item {
     struct idem_op *op;
     unsigned at;   /* where it stands in the batch */
     bool repeated; /* its id has other ops in this batch */
+    bool mixed;    /* and not all of them are claims or gets */
     bool seen;     /* look.c: its row was there */
     bool done;     /* it has its result, and that is durable */
 };
