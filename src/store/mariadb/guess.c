@@ -5,7 +5,7 @@
  * the rules (idem_transition) are asked what the op does to that, at the instant 0; what they say
  * is written relative to the server's clock, and only where the server finds what was supposed:
  *
- *   SET @n=the clock, @f=the next fence
+ *   SELECT the clock, the next fence INTO @n,@f
  *   START TRANSACTION
  *   INSERT IGNORE …             claims: does nothing where a row is
  *   UPDATE … WHERE …            verdicts, renewals: one each, does nothing where the row is another
@@ -119,18 +119,20 @@ static void items_part(struct guess *guess)
     }
 }
 
+/* Not SET with a subquery: that locks the row that it reads, and would wait for a sweep. */
 static void clock_text(const struct guess *guess, struct idem_mariadb_text *text)
 {
     const struct idem_backend *store = guess->batch->store;
 
-    idem_mariadb_text_add(text, "SET @n=");
+    idem_mariadb_text_add(text, guess->claim_count > 0 ? "SELECT " : "SET @n=");
     idem_mariadb_text_now(text, store);
     if (guess->claim_count == 0)
         return;
-    idem_mariadb_text_add(text, ",@f=(SELECT GREATEST(");
+    idem_mariadb_text_add(text, ",GREATEST(");
     idem_mariadb_text_now(text, store);
-    idem_mariadb_text_add(text, ",LEAST(fence_floor,18446744073709551614)+1)FROM " IDEM_MARIADB_META
-                                " WHERE one=1)");
+    idem_mariadb_text_add(
+        text, ",LEAST(fence_floor,18446744073709551614)+1)INTO @n,@f FROM " IDEM_MARIADB_META
+              " WHERE one=1");
 }
 
 static void claims_text(struct guess *guess, struct idem_mariadb_text *text)

@@ -120,13 +120,19 @@ int64_t sql_number(const char *database, const char *format, ...)
     return number;
 }
 
-void *sql_hold(const char *database, const char *statement)
+void *sql_hold(const char *database, const char *statements)
 {
     MYSQL *mysql = sql_connect(database);
 
     sql_run(mysql, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION");
-    sql_run(mysql, statement);
+    sql_run(mysql, statements);
     return mysql;
+}
+
+void sql_commit(void *held)
+{
+    sql_run(held, "COMMIT");
+    mysql_close(held);
 }
 
 void sql_release(void *held)

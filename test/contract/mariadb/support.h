@@ -17,9 +17,10 @@ void sql(const char *database, const char *format, ...) __attribute__((format(pr
 int64_t sql_number(const char *database, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* A connection that holds what it locks until it is closed. */
-void *sql_hold(const char *database, const char *statement);
+/* A connection that holds what its statements lock, until they are rolled back or committed. */
+void *sql_hold(const char *database, const char *statements);
 void sql_release(void *held);
+void sql_commit(void *held);
 
 /* Migrates and opens; must work. The clock is the server's. */
 struct idem_store *store_make(const char *url);

@@ -205,6 +205,53 @@ static void locked_rows_are_waited_for(void **state)
     idem_store_close(store);
 }
 
+struct late {
+    struct idem_store *store;
+    uint64_t fence;
+};
+
+static void *late_claim(void *argument)
+{
+    struct late *late = argument;
+    struct idem_op op;
+
+    op_claim(&op, "k", "B");
+    assert_int_equal(applied(late->store, &op), IDEM_RESULT_ACQUIRED);
+    late->fence = op.out.fence;
+    return NULL;
+}
+
+/*
+ * A row with a fence from a clock that was ahead is removed while a claim waits to take its place:
+ * the mark that the removal raises came after the claim had read it, and counts all the same.
+ */
+static void fence_grows_past_a_removal_under_way(void **state)
+{
+    const uint64_t high = UINT64_C(9000000000000000);
+    const char *database = database_name();
+    char url[URL_SIZE], text[256];
+    struct late late = {.fence = 0};
+    pthread_t thread;
+    void *held;
+
+    (void)state;
+    url_make(database, "?timeout=30s", url);
+    late.store = store_make(url);
+    assert_int_equal(claimed(late.store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    snprintf(text, sizeof text,
+             "DELETE FROM idempotency_keys;UPDATE idempotency_meta SET fence_floor=%llu",
+             (unsigned long long)high);
+    held = sql_hold(database, text);
+    assert_int_equal(pthread_create(&thread, NULL, late_claim, &late), 0);
+    while (sql_number(NULL, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE "
+                            "trx_state='LOCK WAIT'") == 0)
+        sched_yield();
+    sql_commit(held);
+    pthread_join(thread, NULL);
+    assert_true(late.fence > high);
+    idem_store_close(late.store);
+}
+
 /* What is not there any more must not pass for the store that was opened. */
 static void another_store_behind_the_url(void **state)
 {
@@ -336,6 +383,7 @@ int main(void)
         cmocka_unit_test(server_restarts_under_load),
         cmocka_unit_test(server_stands_still),
         cmocka_unit_test(locked_rows_are_waited_for),
+        cmocka_unit_test(fence_grows_past_a_removal_under_way),
         cmocka_unit_test(another_store_behind_the_url),
         cmocka_unit_test(meta_row_is_lost),
         cmocka_unit_test(damaged_row),
