@@ -29,9 +29,9 @@ static const char examples[] = "  idem store check\n"
                                "  idem store check @/etc/idem/store-url\n"
                                "  idem store check 'redis://10.0.0.5/0?replicas=1' --json\n";
 
-enum verdict { VERDICT_GOOD, VERDICT_UNREACHABLE, VERDICT_REFUSED, VERDICT_FAILED };
+enum verdict { VERDICT_GOOD, VERDICT_UNAVAILABLE, VERDICT_REFUSED, VERDICT_FAILED };
 
-static const char *const verdict_words[] = {"good", "unreachable", "refused", "failed"};
+static const char *const verdict_words[] = {"good", "unavailable", "refused", "failed"};
 
 struct check {
     bool json;
@@ -137,7 +137,7 @@ static enum verdict verdict_of(int outcome)
         return VERDICT_GOOD;
     case IDEM_ERR_UNAVAILABLE:
     case IDEM_ERR_TIMEOUT:
-        return VERDICT_UNREACHABLE;
+        return VERDICT_UNAVAILABLE;
     case IDEM_ERR_UNSAFE:
         return VERDICT_REFUSED;
     default:
@@ -224,8 +224,8 @@ static void check_print(const struct check *check)
     if (check->read_us >= 0) {
         printf("%-*s  yes: a read takes %.2f ms\n", width, "reachable",
                (double)check->read_us / 1000);
-    } else if (check->verdict == VERDICT_UNREACHABLE) {
-        printf("%-*s  no\n", width, "reachable");
+    } else if (check->verdict == VERDICT_UNAVAILABLE) {
+        printf("%-*s  no, or it refuses us\n", width, "reachable");
     }
     if (self_test != NULL) {
         printf("%-*s  %s: claim, second claim refused, complete, read back, expiry\n", width,

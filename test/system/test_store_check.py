@@ -71,7 +71,7 @@ def test_a_server_that_is_away(kind):
     store = kind.store()
     kind.server.end()
     told, ran = check(store.url(timeout="2s"))
-    assert ran.status == FAILURE and told["verdict"] == "unreachable" and not told["reachable"]
+    assert ran.status == FAILURE and told["verdict"] == "unavailable" and not told["reachable"]
     assert "127.0.0.1" in told["reason"] and told["reason"] in ran.err
 
 
@@ -79,12 +79,12 @@ def test_a_server_that_hangs(kind):
     store = kind.store()
     kind.server.stop()
     told, ran = check(store.url(timeout="300ms"))
-    assert ran.status == FAILURE and told["verdict"] == "unreachable"
+    assert ran.status == FAILURE and told["verdict"] == "unavailable"
 
 
 def test_a_wrong_password(kind):
     told, ran = check(kind.wrong_url())
-    assert ran.status == FAILURE and told["verdict"] in ("unreachable", "failed")
+    assert ran.status == FAILURE and told["verdict"] in ("unavailable", "failed")
     assert re.search("password|WRONGPASS|denied|authenticat", told["reason"], re.I), told["reason"]
 
 
