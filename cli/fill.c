@@ -6,7 +6,7 @@
  *   [{"op": "claim", "scope": "t", "key": "k", "lease_ms": 1000, "owner": 1},
  *    {"op": "complete", "scope": "t", "key": "k", "owner": 1, "status": 201, "body": "…"}]
  *
- * Any text may be given as NAME_hex instead.
+ * Any text may be given as NAME_hex instead; a negative ttl_ms is for ever.
  */
 #include <jansson.h>
 #include <sodium.h>
@@ -90,6 +90,9 @@ static void verdict_fill(json_t *step, struct texts *texts, enum idem_op_kind ki
     op->kind = kind;
     verdict->owner.bytes[0] = (uint8_t)number_get(step, "owner", 1);
     verdict->ttl_us = number_get(step, "ttl_ms", 3600000) * 1000;
+    if (verdict->ttl_us < 0) {
+        verdict->ttl_us = IDEM_NEVER_US;
+    }
     verdict->lease_us = 60 * IDEM_SECOND_US;
     verdict->reason = kind == IDEM_OP_ABANDON ? IDEM_REASON_UNANSWERED : IDEM_REASON_NONE;
     if (kind == IDEM_OP_COMPLETE) {
