@@ -115,7 +115,7 @@ static void url_of(const char *url, const char *user, char ret_url[URL_SIZE])
 #define ACL_LEAST                                                                     \
     "ACL SETUSER least reset on >secret-word ~* "                                     \
     "+evalsha +eval +script|load +get +set +del +getrange +strlen +scan +time +xadd " \
-    "+xinfo|stream +xrange +xdel +info +select +wait +asking +cluster|slots"
+    "+pexpireat +xinfo|stream +xrange +xdel +info +select +wait +asking +cluster|slots"
 
 static void rights_suffice(const char *url)
 {
