@@ -77,11 +77,70 @@ static void check_forward(struct world *world, uint16_t number, const struct ide
         check_broken(world, CHECKER_DURABLE,
                      "request %u goes upstream with fence %llu, and its claim has %llu", number,
                      (unsigned long long)effect->fence, (unsigned long long)request->fence);
+    } else if (request->heard_gone) {
+        check_broken(world, CHECKER_DURABLE,
+                     "request %u goes upstream, and knows that its claim is gone", number);
     } else if (request->saw_two) {
         check_broken(world, CHECKER_WAITER,
                      "request %u waited while two others ran, and executes after all", number);
     }
     world->cover.situations[COVER_WAITER_EXECUTED] |= request->saw_running;
+}
+
+void check_heard(struct world *world, uint16_t number, const struct idem_event *event)
+{
+    struct request *request = &world->requests[number];
+    const struct idem_op *op = event->op;
+
+    if (event->kind == IDEM_EVENT_STORE_FAILED && event->op_kind == IDEM_OP_GET)
+        request->heard_look = true;
+    if (event->kind != IDEM_EVENT_STORE_RESULT)
+        return;
+    switch (op->kind) {
+    case IDEM_OP_CLAIM:
+        request->heard_other |=
+            op->result == IDEM_RESULT_IN_PROGRESS || op->result == IDEM_RESULT_UNKNOWN;
+        break;
+    case IDEM_OP_RENEW:
+        request->heard_gone = op->result == IDEM_RESULT_LOST;
+        break;
+    case IDEM_OP_COMPLETE:
+    case IDEM_OP_FAIL:
+    case IDEM_OP_ABANDON:
+        request->heard_lost |= op->result == IDEM_RESULT_LOST;
+        break;
+    case IDEM_OP_GET:
+        request->heard_look = true;
+        request->looked = op->result == IDEM_RESULT_FOUND ? op->out.found.record.state : 0;
+        break;
+    default:
+        break;
+    }
+}
+
+void check_submitted(struct world *world, uint16_t number, enum idem_op_kind verdict, uint16_t held)
+{
+    const struct execution *execution;
+
+    if (verdict != IDEM_OP_COMPLETE)
+        return;
+    if (held == NOBODY)
+        return; /* what was replaced by another handler: a tombstone */
+    execution = &world->executions[held];
+    if (!execution->probe &&
+        check_outcome(execution->answer.status, execution->declared) != IDEM_OUTCOME_FINAL)
+        check_broken(world, CHECKER_TRUTH, "request %u records %u as final", number,
+                     execution->answer.status);
+}
+
+static void check_bypass(struct world *world, struct request *request, uint16_t number)
+{
+    world->tracks[request->id].bypassed = true;
+    if (!world->policy.fail_open)
+        check_broken(world, CHECKER_DURABLE, "request %u goes unguarded", number);
+    else if (request->heard_other)
+        check_broken(world, CHECKER_DURABLE,
+                     "request %u goes unguarded, and knows of another attempt", number);
 }
 
 void check_effect(struct world *world, uint16_t number, const struct idem_effect *effect)
@@ -91,9 +150,7 @@ void check_effect(struct world *world, uint16_t number, const struct idem_effect
     if (effect->kind == IDEM_EFFECT_FORWARD || effect->kind == IDEM_EFFECT_PROBE) {
         check_forward(world, number, effect);
     } else if (effect->kind == IDEM_EFFECT_BYPASS) {
-        world->tracks[request->id].bypassed = true;
-        if (!world->policy.fail_open)
-            check_broken(world, CHECKER_DURABLE, "request %u goes unguarded", number);
+        check_bypass(world, request, number);
     } else if (effect->kind == IDEM_EFFECT_REFUSE) {
         world->cover.situations[COVER_WAITER_GAVE_WAY] |= request->saw_two;
         if (effect->requires == IDEM_DURABLE_VERDICT && !request->verdict_ok &&
@@ -223,6 +280,10 @@ void check_delivered(struct world *world, uint16_t number, uint16_t execution, b
                      number);
         return;
     }
+    if (request->heard_lost &&
+        (!request->heard_look || (request->looked && request->looked != IDEM_STATE_FAILED)))
+        check_broken(world, CHECKER_SAME,
+                     "request %u lost its key, and answers without regard to the record", number);
     if (!final)
         return;
     if (of->probe && of->of == NOBODY)
@@ -272,11 +333,37 @@ void check_quiet(struct world *world)
     check_claims_ended(world);
 }
 
+/* Somebody sent it, or died with the claim in hand; otherwise nothing can be unknown. */
+static bool unknown_is_true(const struct world *world, const struct track *track)
+{
+    const struct request *holder;
+
+    if (track->holder == NOBODY || track->bypassed)
+        return true;
+    holder = &world->requests[track->holder];
+    if (holder->gateway_life != world->gateways[holder->gateway].life || holder->orphan)
+        return true;
+    for (size_t i = 0; i < world->execution_count; i++) {
+        const struct execution *execution = &world->executions[i];
+
+        if (execution->request == track->holder && execution->sent && !execution->probe &&
+            !execution->no_effect)
+            return true;
+    }
+    return false;
+}
+
 static bool check_unknown(struct world *world, uint16_t number, bool last_try)
 {
+    const struct track *track = &world->tracks[world->requests[number].id];
+
     world->cover.situations[COVER_FINAL_UNKNOWN] = true;
-    if (world->policy.unknown == IDEM_UNKNOWN_HOLD)
+    if (world->policy.unknown == IDEM_UNKNOWN_HOLD) {
+        if (!unknown_is_true(world, track))
+            check_broken(world, CHECKER_STUCK,
+                         "request %u is told \"unknown\", and nothing was ever sent", number);
         return true;
+    }
     if (last_try)
         check_broken(world, CHECKER_STUCK,
                      "request %u is told \"unknown\" to the last, though the policy asks", number);

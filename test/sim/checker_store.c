@@ -7,6 +7,7 @@
  * ever told, nothing is said: after a step back it may be there, or have been swept.
  */
 #include "sim/checker.h"
+#include "sim/upstream.h"
 
 enum life { GONE, LIVE, EITHER };
 
@@ -109,7 +110,8 @@ static void on_acquired(struct world *world, struct track *track, uint16_t numbe
         track_begin(world, track);
     else if (track->state == IDEM_STATE_FAILED)
         world->cover.situations[COVER_KEY_FAILED_AGAIN] = true;
-    world->cover.situations[COVER_CLAIM_ORPHAN] |= request->verdict_applied;
+    request->orphan = request->verdict_applied;
+    world->cover.situations[COVER_CLAIM_ORPHAN] |= request->orphan;
     track->state = IDEM_STATE_PROCESSING;
     track->phantom = false;
     track->holder = number;
@@ -143,6 +145,23 @@ static void check_told(struct world *world, uint16_t number, const struct idem_r
     request->told_life = track->life;
 }
 
+/* Unknown since when, and rightly so. */
+static void check_unknown_told(struct world *world, const struct track *track, uint16_t number,
+                               const struct idem_op *op)
+{
+    bool abandoned = track->state == IDEM_STATE_UNKNOWN;
+
+    if (!track_over(track, op->out.now_us))
+        check_broken(world, CHECKER_LOST, "request %u is told unknown, and request %u runs", number,
+                     track->holder);
+    else if (op->out.since_us != (abandoned ? track->abandoned_us : track->lease_until_us))
+        check_broken(world, CHECKER_TAKEOVER, "request %u is told a wrong instant of abandonment",
+                     number);
+    else if (!abandoned && world->plan.calm)
+        check_broken(world, CHECKER_LOST, "the lease of request %u ends and its gateway lives",
+                     track->holder);
+}
+
 /* What a claim is told of a record that it does not get. */
 static void on_claim_refused(struct world *world, struct track *track, uint16_t number,
                              const struct idem_op *op)
@@ -170,9 +189,8 @@ static void on_claim_refused(struct world *world, struct track *track, uint16_t 
         request->running_fence = op->out.fence;
         break;
     case IDEM_RESULT_UNKNOWN:
-        if (life == LIVE && !final && !track_over(track, op->out.now_us))
-            check_broken(world, CHECKER_LOST, "request %u is told unknown, and request %u runs",
-                         number, track->holder);
+        if (life == LIVE && !final)
+            check_unknown_told(world, track, number, op);
         request->saw_unknown = true;
         request->unknown_fence = op->out.fence;
         break;
@@ -205,6 +223,10 @@ static void on_claim(struct world *world, struct track *track, uint16_t number,
         on_acquired(world, track, number, op);
         break;
     case IDEM_RESULT_ENDED:
+        if (track->holder == number && track->state == IDEM_STATE_PROCESSING &&
+            track_life(world, track, op->out.now_us) == LIVE && !track_over(track, op->out.now_us))
+            check_broken(world, CHECKER_OWNER, "request %u runs, and is told that it has ended",
+                         number);
         world->cover.situations[COVER_CLAIM_LATE] = true;
         break;
     case IDEM_RESULT_FULL:
@@ -242,6 +264,23 @@ static void on_phantom(struct world *world, struct track *track, uint16_t number
     track->expires_us = op->out.now_us + world->policy.lease_us;
 }
 
+/* A key that is given back as failed: nothing has happened for it, and nothing can any more. */
+static void check_without_effect(struct world *world, const struct track *track)
+{
+    for (size_t i = 0; i < world->execution_count; i++) {
+        const struct execution *execution = &world->executions[i];
+        bool open = upstream_is_open(execution) && execution->fence >= track->promised;
+
+        if (execution->id != track - world->tracks || execution->key_life != track->life ||
+            execution->probe || track->bypassed)
+            continue;
+        if (execution->effect || open)
+            check_broken(world, CHECKER_TRUTH, "request %u says failed, and request %u %s",
+                         track->holder, execution->request,
+                         execution->effect ? "took effect" : "may still take effect");
+    }
+}
+
 static void verdict_take(struct world *world, struct track *track, const struct idem_op *op)
 {
     int64_t now_us = op->out.now_us;
@@ -249,9 +288,13 @@ static void verdict_take(struct world *world, struct track *track, const struct 
     if (op->kind != IDEM_OP_ABANDON && track_lapsed(track, now_us))
         world->cover.situations[COVER_VERDICT_LATE] = true;
     if (op->kind == IDEM_OP_ABANDON) {
+        if (track->state != IDEM_STATE_UNKNOWN)
+            track->abandoned_us = now_us;
         track->state = IDEM_STATE_UNKNOWN;
         return;
     }
+    if (op->kind == IDEM_OP_FAIL)
+        check_without_effect(world, track);
     track->expires_us = after(now_us, world->policy.ttl_us);
     track->state = op->kind == IDEM_OP_FAIL ? IDEM_STATE_FAILED : IDEM_STATE_COMPLETED;
     if (op->kind == IDEM_OP_COMPLETE) {
@@ -280,6 +323,9 @@ static void on_verdict(struct world *world, struct track *track, uint16_t number
     if (life == GONE) {
         if (ok && op->kind == IDEM_OP_FAIL)
             on_phantom(world, track, number, op);
+        else if (op->kind == IDEM_OP_FAIL)
+            check_broken(world, CHECKER_OWNER, "request %u fails a key that is not there, in vain",
+                         number);
         else if (ok)
             check_broken(world, CHECKER_OWNER, "request %u records on a key that is not there",
                          number);

@@ -56,6 +56,7 @@
     X(PROBE_ABSENT, "probe: upstream promises, or says, it has not")               \
     X(PROBE_BUSY, "probe: upstream is still at it")                                \
     X(PROBE_FAILED, "probe: no answer that tells")                                 \
+    X(PROBE_TOO_LATE, "probe: not executed, and the claim was lost meanwhile")     \
     X(PERSON_COMPLETED, "person: settled as executed")                             \
     X(PERSON_FAILED, "person: settled as not executed")                            \
     X(PERSON_CHANGED, "person: record changed meanwhile")                          \

@@ -58,7 +58,11 @@ void driver_step(struct world *world, struct gateway *gateway, struct session *s
         gateway->op = *event->op; /* with what it owns */
         gateway->event.op = &gateway->op;
     }
+    check_heard(world, session->request, &gateway->event);
     mutant_event(world, session, &gateway->item, &gateway->event, &gateway->op);
+    world->cover.situations[COVER_PROBE_TOO_LATE] |= before == IDEM_EXCHANGE_CONFIRMING &&
+                                                     event_has_op(&gateway->event) &&
+                                                     gateway->op.result == IDEM_RESULT_LOST;
     world->cover.events[before][gateway->event.kind] = true;
     step_tell(world, gateway, session, before);
     idem_exchange_step(&session->exchange, &gateway->event, &gateway->effects);
@@ -141,6 +145,14 @@ void driver_settled(struct world *world, struct gateway *gateway)
     session_end(world, session);
 }
 
+/* When a session is destroyed: at any time, and often before much has happened. */
+static int64_t abort_draw(struct world *world)
+{
+    bool early = dice_chance(&world->dice, 600);
+
+    return dice_range(&world->dice, 0, early ? 6 * world->plan.delay_us : 2 * world->plan.lease_us);
+}
+
 static void item_request(struct world *world, struct gateway *gateway, const struct event *item)
 {
     struct request *request = &world->requests[item->index];
@@ -177,8 +189,7 @@ static void item_request(struct world *world, struct gateway *gateway, const str
     request->gateway_life = gateway->life;
     idem_exchange_init(&session->exchange, &world->policy, mutant_id(world, request), &claim);
     if (!world->quiet && dice_chance(&world->dice, world->plan.abort))
-        world_in(world, dice_range(&world->dice, 0, 2 * world->plan.lease_us),
-                 gateway_item(gateway, session, ITEM_ABORT));
+        world_in(world, abort_draw(world), gateway_item(gateway, session, ITEM_ABORT));
     driver_event(world, gateway, session, IDEM_EVENT_REQUEST);
 }
 

@@ -66,6 +66,8 @@ static void effect_store(struct world *world, struct gateway *gateway, struct se
     world_tell(world, "gateway %u request %u: submits %s%s", gateway->number, session->request,
                idem_op_kind_text(op.kind), effect->background ? " in the background" : "");
     if (op.kind == IDEM_OP_COMPLETE || op.kind == IDEM_OP_FAIL || op.kind == IDEM_OP_ABANDON) {
+        check_submitted(world, session->request, op.kind,
+                        session->exchange.outcome == IDEM_OUTCOME_UNSET ? NOBODY : session->held);
         request->verdict = op.kind;
         request->verdict_life = gateway->life;
         request->verdict_applied = false;

@@ -15,9 +15,10 @@
 #include "sim/checker.h"
 #include "sim/mutant.h"
 
-#define COVER_RUNS 20000 /* so many runs must have met everything */
-#define CATCH_RUNS 20000 /* so many runs must be enough for a mutant to be caught */
-#define LINE_SIZE  200
+#define COVER_RUNS  20000 /* so many runs must have met everything */
+#define CATCH_RUNS  20000 /* so many runs must be enough for a mutant to be caught */
+#define TWICE_EVERY 1000  /* of so many runs one is run twice */
+#define LINE_SIZE   200
 
 static const char help[] =
     "usage: idem-sim [OPTION]...\n"
@@ -144,6 +145,17 @@ static int rerun(const struct options *options)
     return status;
 }
 
+/* The same seed gives the same run, whatever was run before it. */
+static bool again_the_same(const struct options *options)
+{
+    uint64_t digest = world.digest, seed = world.seed;
+
+    if (world_run(&world, seed, options->mutant, false) && world.digest == digest)
+        return true;
+    printf("seed %llu: another run than the first time\n", (unsigned long long)seed);
+    return false;
+}
+
 static int explore(const struct options *options)
 {
     double begun = now_s(), end = begun + (double)options->seconds, last;
@@ -159,6 +171,8 @@ static int explore(const struct options *options)
             return 1;
         }
         cover_add(&world.cover);
+        if (count % TWICE_EVERY == 0 && !again_the_same(options))
+            return 1;
     }
     last = now_s() - begun;
     if (options->cover)

@@ -116,6 +116,12 @@ static void event_of_store(struct world *world, const struct session *session,
             op->result == IDEM_RESULT_LOST)
             op->result = IDEM_RESULT_OK;
         break;
+    case MUTANT_NO_LOOK:
+        if (event->kind == IDEM_EVENT_STORE_RESULT && op->kind == IDEM_OP_GET) {
+            idem_op_deinit(op);
+            op->result = IDEM_RESULT_ABSENT;
+        }
+        break;
     case MUTANT_NO_SETTLE:
         if (event_is_result(event, IDEM_OP_CLAIM, IDEM_RESULT_UNKNOWN))
             op->out.since_us = 0;
@@ -155,6 +161,15 @@ static void event_of_others(struct world *world, const struct session *session,
             event->status / 100 == 2)
             event->declared = IDEM_OUTCOME_FINAL;
         break;
+    case MUTANT_FINAL_ALWAYS:
+        if (event->kind == IDEM_EVENT_ANSWER_HEAD && exchange->state == IDEM_EXCHANGE_EXECUTING &&
+            check_outcome(event->status, event->declared) == IDEM_OUTCOME_FAILED)
+            event->declared = IDEM_OUTCOME_FINAL;
+        break;
+    case MUTANT_NEVER_RENEWS:
+        if (event->kind == IDEM_EVENT_TICK && exchange->state == IDEM_EXCHANGE_EXECUTING)
+            event->kind = IDEM_EVENT_CLIENT_GONE;
+        break;
     case MUTANT_WAKER_ANSWERS:
         if (event->kind == IDEM_EVENT_WAKE && exchange->state == IDEM_EXCHANGE_WAITING)
             event_wake(world, item, op);
@@ -190,35 +205,60 @@ static bool state_is_asking(enum idem_exchange_state state)
     return state == IDEM_EXCHANGE_PROBING || state == IDEM_EXCHANGE_CONFIRMING;
 }
 
+/* Mutants that do something else than the exchange says. */
+static void effect_change(const struct world *world, enum idem_exchange_state before,
+                          const struct idem_event *event, struct idem_effect *effect)
+{
+    bool abandon = effect_is_store(effect, IDEM_OP_ABANDON);
+
+    switch (world->mutant) {
+    case MUTANT_PROBE_SKIPPED:
+        if (effect->kind == IDEM_EFFECT_PROBE)
+            effect->kind = IDEM_EFFECT_FORWARD;
+        break;
+    case MUTANT_PROBE_FAILS:
+        if (abandon && state_is_asking(before)) {
+            effect->op_kind = IDEM_OP_FAIL;
+            effect->background = true;
+        }
+        break;
+    case MUTANT_LATER_FAILS:
+        if (abandon && world->policy.unknown == IDEM_UNKNOWN_RETRY)
+            effect->op_kind = IDEM_OP_FAIL;
+        break;
+    case MUTANT_UNKNOWN_ALWAYS:
+        if (effect_is_store(effect, IDEM_OP_FAIL) && effect->background)
+            effect->op_kind = IDEM_OP_ABANDON;
+        break;
+    case MUTANT_WAKER_ANSWERS:
+        if (before == IDEM_EXCHANGE_WAITING && event->kind == IDEM_EVENT_WAKE)
+            effect->kind = IDEM_EFFECT_REPLAY;
+        break;
+    case MUTANT_NOT_UNDONE:
+        if (before == IDEM_EXCHANGE_CLAIMING && effect->background)
+            effect->kind = IDEM_EFFECT_TIMER;
+        break;
+    default:
+        break;
+    }
+}
+
 void mutant_effects(struct world *world, const struct session *session,
                     enum idem_exchange_state before, const struct idem_event *event,
                     struct idem_effects *effects)
 {
     struct idem_effect early = {.kind = IDEM_EFFECT_FORWARD, .attempt = 1};
     struct idem_effect release = {.kind = IDEM_EFFECT_DELIVER};
-    size_t count = effects->count;
+    bool completes = false;
 
-    for (size_t i = 0; i < count; i++) {
-        struct idem_effect *effect = &effects->items[i];
-
-        if (world->mutant == MUTANT_EARLY_FORWARD && event->kind == IDEM_EVENT_REQUEST) {
-            early.fence = (uint64_t)world_store_now_us(world);
-            effects_append(effects, early);
-        } else if (world->mutant == MUTANT_EARLY_RELEASE && session->held != NOBODY &&
-                   effect_is_store(effect, IDEM_OP_COMPLETE)) {
-            effects_append(effects, release);
-        } else if (world->mutant == MUTANT_PROBE_SKIPPED && effect->kind == IDEM_EFFECT_PROBE) {
-            effect->kind = IDEM_EFFECT_FORWARD;
-        } else if (world->mutant == MUTANT_PROBE_FAILS && state_is_asking(before) &&
-                   effect_is_store(effect, IDEM_OP_ABANDON)) {
-            effect->op_kind = IDEM_OP_FAIL;
-            effect->background = true;
-        } else if (world->mutant == MUTANT_WAKER_ANSWERS && before == IDEM_EXCHANGE_WAITING &&
-                   event->kind == IDEM_EVENT_WAKE) {
-            effect->kind = IDEM_EFFECT_REPLAY;
-        } else if (world->mutant == MUTANT_NOT_UNDONE && before == IDEM_EXCHANGE_CLAIMING &&
-                   effect->background) {
-            effect->kind = IDEM_EFFECT_TIMER;
-        }
+    for (size_t i = 0; i < effects->count; i++) {
+        effect_change(world, before, event, &effects->items[i]);
+        completes |= effect_is_store(&effects->items[i], IDEM_OP_COMPLETE);
     }
+    if (world->mutant == MUTANT_EARLY_FORWARD && event->kind == IDEM_EVENT_REQUEST) {
+        early.fence = (uint64_t)world_store_now_us(world);
+        effects_append(effects, early);
+    }
+    if (world->mutant == MUTANT_EARLY_RELEASE && completes && session->held != NOBODY)
+        effects_append(effects, release);
 }

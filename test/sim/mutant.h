@@ -16,9 +16,11 @@
     X(TAKE_ANY, "take-any", TAKEOVER, "takes an unknown over without the fence that was seen")    \
     X(LAPSED_AGAIN, "lapsed-again", TAKEOVER,                                                     \
       "executes again once a lease has lapsed, under hold")                                       \
+    X(UNKNOWN_ALWAYS, "unknown-always", STUCK, "abandons a claim under which nothing was sent")   \
     X(NEVER_TAKES, "never-takes", STUCK, "never takes over what the policy says it should")       \
     X(LATE_OWNER, "late-owner", OWNER, "lets a late owner overwrite after a take-over")           \
     X(RENEW_LAPSED, "renew-lapsed", OWNER, "renews a lease that has lapsed or was taken over")    \
+    X(NEVER_RENEWS, "never-renews", LOST, "does not renew its lease while the upstream works")    \
     X(NO_PHANTOM, "no-phantom", OWNER, "a fail leaves nothing for its own late claim to find")    \
     X(TTL_ON_LIVE, "ttl-on-live", TAKEOVER, "lets a running or unknown record expire by its ttl") \
     X(NO_PRINCIPAL, "no-principal", LEAK, "does not compare the principal")                       \
@@ -26,16 +28,19 @@
     X(NO_SCOPE, "no-scope", LEAK, "makes the id without the scope")                               \
     X(EXPIRED_BLOCKS, "expired-blocks", STUCK, "an expired row blocks its key until it is swept") \
     X(FORGETS, "forgets", LOST, "reports an answer as recorded that it does not keep")            \
+    X(LATER_FAILS, "later-fails", TRUTH, "a later attempt that fails says so of the earlier one") \
+    X(FINAL_ALWAYS, "final-always", TRUTH, "records a failed answer as final")                    \
     X(SAME_FENCE, "same-fence", FENCE, "gives a take-over the fence of the attempt before")       \
     X(OTHER_BYTES, "other-bytes", SAME, "loses a repeated header line of a replay")               \
+    X(NO_LOOK, "no-look", SAME, "a lost verdict is not followed by a look at the record")         \
     X(EARLY_FORWARD, "early-forward", DURABLE, "forwards before the claim's result is known")     \
     X(BLIND_FORWARD, "blind-forward", DURABLE, "forwards when the claim's result was lost")       \
     X(EARLY_RELEASE, "early-release", RECORDED, "releases an answer before it is recorded")       \
     X(OWN_ANSWER, "own-answer", RECORDED, "answers with its own answer when the verdict is lost") \
     X(UNANSWERED_FAILS, "unanswered-fails", START, "takes no answer for no effect")               \
-    X(GONE_FAILS, "gone-fails", START, "gives the claim back when the client hangs up")           \
+    X(GONE_FAILS, "gone-fails", TRUTH, "gives the claim back when the client hangs up")           \
     X(PROBE_SKIPPED, "probe-skipped", ONCE, "executes after a take-over without asking")          \
-    X(PROBE_FAILS, "probe-fails", ONCE, "a probe that comes to nothing fails, not abandons")      \
+    X(PROBE_FAILS, "probe-fails", TRUTH, "a probe that comes to nothing fails, not abandons")     \
     X(NO_PROMISE, "no-promise", ONCE, "the upstream answers 404 and does not keep the promise")   \
     X(NO_SETTLE, "no-settle", ONCE, "a 404 counts before it has settled")                         \
     X(TRUSTS_ALL, "trusts-all", SAME, "takes any 2xx of a probe for the answer")                  \

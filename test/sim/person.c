@@ -27,8 +27,11 @@ void person_look(struct world *world)
     world->look_fence = record->fence;
     world->look_updated_us = record->updated_us;
     idem_op_deinit(&op);
-    world_in(world, dice_range(&world->dice, 1, world->plan.lease_us),
-             (struct event){.kind = EVENT_SETTLE});
+    world_in(
+        world,
+        dice_range(&world->dice, 1,
+                   dice_chance(&world->dice, 500) ? world->plan.delay_us : world->plan.lease_us),
+        (struct event){.kind = EVENT_SETTLE});
 }
 
 /* True while a gateway has this key in hand, or the upstream may still act on it. */
@@ -83,7 +86,7 @@ void person_settle(struct world *world)
     if (world->store_down || world->final || key_is_open(world, id))
         return;
     op = settle_op(world, track);
-    if (dice_chance(&world->dice, 150)) {
+    if (dice_chance(&world->dice, 250)) {
         op = (struct idem_op){.kind = IDEM_OP_FORGET, .id = world->look_id};
         op.in.forget.who = idem_bytes_from_text("somebody");
     }
@@ -95,9 +98,10 @@ void person_settle(struct world *world)
         world->cover.situations[COVER_PERSON_CHANGED] = true;
     if (op.result != IDEM_RESULT_OK)
         return;
-    if (op.kind == IDEM_OP_FORGET)
+    if (op.kind == IDEM_OP_FORGET) {
         world->cover.situations[COVER_PERSON_FORGOT] = true;
-    else
+        store_removed(world);
+    } else
         world->cover
             .situations[op.in.resolve.completed ? COVER_PERSON_COMPLETED : COVER_PERSON_FAILED] =
             true;

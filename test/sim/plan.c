@@ -65,6 +65,15 @@ static void faults_draw(struct dice *dice, struct plan *plan)
     plan->sweeps = some(dice, 4);
 }
 
+/* Only clients and the upstream misbehave: no lease ends by itself. */
+static void calm_down(struct plan *plan)
+{
+    plan->calm = true;
+    plan->lose = plan->cut = plan->late = plan->duplicate = plan->partial = 0;
+    plan->pause = plan->crash = plan->downs = plan->jumps = 0;
+    plan->delay_us = plan->lease_us / 100;
+}
+
 /*
  * What the upstream can give: under retry it executes a key once; under probe it promises, or the
  * route waits until what was sent must have come to its end. Then nothing may be late beyond that,
@@ -119,6 +128,8 @@ void plan_draw(struct dice *dice, struct plan *ret_plan, struct idem_policy *ret
     policy_draw(dice, plan->lease_us, ret_policy);
     times_draw(dice, plan);
     faults_draw(dice, plan);
+    if (dice_chance(dice, 60))
+        calm_down(plan);
     upstream_draw(dice, plan, ret_policy);
     plan_note(plan, ret_policy, cover);
 }

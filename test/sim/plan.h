@@ -25,7 +25,7 @@ struct plan {
     bool promise;         /* and keeps the probe's promise */
     bool peek;            /* completed records are read without the executor */
     bool close_delimited; /* a body that ends by closing is trusted */
-    bool person;          /* somebody settles what is unknown */
+    bool calm;            /* neither store nor gateways know trouble */
 
     /* lengths of time, in µs */
     int64_t lease_us;

@@ -75,7 +75,7 @@ void store_send(struct world *world, uint16_t number)
         if (dice_chance(dice, plan->late)) {
             at_us = world->now_us + dice_range(dice, plan->call_us, plan->late_us);
             at_us = at_us < world->quiet_us ? at_us : world->quiet_us;
-            late = true;
+            late = at_us >= world->now_us + plan->call_us;
         }
         /* Only of a batch that its sender gives up is there a second one. */
         if ((late || message->lose || message->cut) && dice_chance(dice, plan->duplicate))
@@ -246,11 +246,26 @@ void store_room(struct world *world)
     world->store_full = false;
 }
 
+static void clock_step(struct world *world, int64_t by_us)
+{
+    world->cover.situations[by_us < 0 ? COVER_CLOCK_BACK : COVER_CLOCK_FORWARD] = true;
+    world->clock_offset_us += by_us;
+    world_tell(world, "store: the clock is stepped by %.3f s", (double)by_us / IDEM_SECOND_US);
+}
+
 void store_sweep(struct world *world)
 {
     struct idem_op op = {.kind = IDEM_OP_SWEEP, .in.sweep.limit = 100};
 
-    (void)store_apply_now(world, &op);
+    if (store_apply_now(world, &op) == 0 && op.out.count > 0)
+        store_removed(world);
+}
+
+/* A record is gone: now a clock that goes back tempts the next claim to use a fence again. */
+void store_removed(struct world *world)
+{
+    if (world->plan.jumps > 0 && !world->quiet && dice_chance(&world->dice, 500))
+        clock_step(world, -dice_range(&world->dice, 1, world->plan.lease_us - 1));
 }
 
 /* What the guarantee allows: back by less than a lease, forward by anything. */
@@ -262,14 +277,11 @@ void store_clock_jump(struct world *world)
 
     if (world->policy.settle_us > 0 || dice_chance(dice, 400)) {
         by_us = -dice_range(dice, 1, plan->lease_us - 1);
-        world->cover.situations[COVER_CLOCK_BACK] = true;
     } else if (plan->jumps_far && dice_chance(dice, 500)) {
         by_us = dice_range(dice, 1, 40 * 86400) * IDEM_SECOND_US;
         world->cover.situations[COVER_CLOCK_FAR] = true;
     } else {
         by_us = dice_range(dice, 1, 3 * plan->lease_us);
-        world->cover.situations[COVER_CLOCK_FORWARD] = true;
     }
-    world->clock_offset_us += by_us;
-    world_tell(world, "store: the clock is stepped by %.3f s", (double)by_us / IDEM_SECOND_US);
+    clock_step(world, by_us);
 }

@@ -25,6 +25,7 @@ void store_up(struct world *world);
 void store_fill(struct world *world);
 void store_room(struct world *world);
 void store_sweep(struct world *world);
+void store_removed(struct world *world); /* a record was */
 void store_clock_jump(struct world *world);
 void store_end(struct world *world); /* drops what is still on its way */
 

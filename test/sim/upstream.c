@@ -63,6 +63,10 @@ static const struct manner manners[] = {
      .effect = NEVER,
      .ending = ENDING_REPLACED,
      .weight = 2},
+    {.name = "dies, another handler wants it",
+     .effect = EITHER,
+     .ending = ENDING_REPLACED,
+     .weight = 2},
     {.name = "dies before the effect", .effect = NEVER, .ending = ENDING_NONE, .weight = 8},
     {.name = "dies after the effect", .effect = ALWAYS, .ending = ENDING_NONE, .weight = 8},
     {.name = "is late", .status = 201, .effect = ALWAYS, .late = true, .weight = 12},
@@ -132,6 +136,14 @@ static int64_t delay_draw(struct world *world)
     return dice_range(&world->dice, 1, world->plan.delay_us);
 }
 
+/* A connection may take its time to come about, or to be refused. */
+static int64_t connect_draw(struct world *world)
+{
+    if (world->quiet || !dice_chance(&world->dice, world->plan.trouble / 8))
+        return delay_draw(world);
+    return dice_range(&world->dice, 1, world->plan.lease_us);
+}
+
 /* The bytes that tell which execution they come from. A body may be empty. */
 static void truth_make(struct world *world, struct execution *execution, uint16_t number)
 {
@@ -194,7 +206,7 @@ uint16_t upstream_connect(struct world *world, struct gateway *gateway, struct s
     event.what = IDEM_EVIDENCE_NOT_SENT;
     world->cover.situations[COVER_UPSTREAM_REFUSED] |= event.kind == ITEM_REFUSED;
     world->cover.situations[COVER_UPSTREAM_REROUTED] |= event.kind == ITEM_REROUTED;
-    world_in(world, delay_draw(world), event);
+    world_in(world, connect_draw(world), event);
     return number;
 }
 
@@ -320,7 +332,8 @@ static enum ending probe_answer(struct world *world, struct execution *probe)
         bool vague = !world->quiet && dice_chance(&world->dice, 100);
 
         answer_with(probe, 404, vague ? IDEM_OUTCOME_UNKNOWN : IDEM_OUTCOME_UNSET);
-        if (world->plan.promise && !mutant_breaks_promise(world) && probe->fence > track->promised)
+        if (world->plan.promise && !vague && !mutant_breaks_promise(world) &&
+            probe->fence > track->promised)
             track->promised = probe->fence;
         world->cover.situations[COVER_PROBE_ABSENT] = true;
     }

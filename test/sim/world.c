@@ -358,7 +358,7 @@ static void world_begin(struct world *world, uint64_t seed, unsigned mutant, boo
     world->event_count = world->request_count = world->execution_count = 0;
     world->variant_count = world->variant_next = 0;
     world->event_order = 0;
-    world->steps = 0;
+    world->steps = world->digest = 0;
     world->broken = 0;
     world->finding[0] = '\0';
     memset(&world->cover, 0, sizeof world->cover);
@@ -380,6 +380,14 @@ static void world_end(struct world *world)
     idem_store_close(world->store);
 }
 
+static void digest_add(struct world *world, const struct event *event)
+{
+    struct dice stir = {.state = world->digest ^ world->dice.state};
+
+    stir.state += (uint64_t)event->at_us + event->kind + event->index + event->number;
+    world->digest = dice_next(&stir);
+}
+
 bool world_run(struct world *world, uint64_t seed, unsigned mutant, bool tracing)
 {
     world_begin(world, seed, mutant, tracing);
@@ -390,6 +398,7 @@ bool world_run(struct world *world, uint64_t seed, unsigned mutant, bool tracing
             struct event event = event_take(world);
 
             world->now_us = event.at_us;
+            digest_add(world, &event);
             event_handle(world, &event);
             if (++world->steps > STEPS_MAX)
                 check_broken(world, CHECKER_HANG, "the run does not come to an end");

@@ -107,6 +107,12 @@ struct request {
 
     /* What the store was seen to tell its owner (checker.c). */
     bool acquired, told_completed, verdict_ok;
+    bool orphan;            /* acquired when it had been given back: nobody drives it */
+    bool heard_other;       /* its driver knows of another attempt */
+    bool heard_gone;        /* and that its claim is not its own any more */
+    bool heard_lost;        /* its verdict was lost … */
+    enum idem_state looked; /* … and the record that it found then, or 0 */
+    bool heard_look;
     bool saw_unknown, saw_running, saw_two;
     uint64_t fence, unknown_fence, running_fence;
     uint32_t attempt, key_life, told_life;
@@ -265,7 +271,8 @@ struct track {
     uint32_t life; /* grows when the key begins anew */
     uint64_t fence, fence_max;
     int64_t lease_us, lease_until_us, expires_us;
-    uint16_t told_to; /* the last request that got a final answer, or NOBODY */
+    int64_t abandoned_us; /* when UNKNOWN */
+    uint16_t told_to;     /* the last request that got a final answer, or NOBODY */
     struct answer recorded, told;
     unsigned effects; /* in this life */
     uint16_t effect_of;
@@ -300,6 +307,7 @@ struct world {
     size_t event_count;
     uint32_t event_order;
     uint64_t steps;
+    uint64_t digest; /* of everything that happened: the same for the same seed */
 
     struct gateway gateways[GATEWAYS_MAX];
     struct client clients[CLIENTS_MAX];
