@@ -31,6 +31,10 @@ contract: build ## the one suite that every store must pass, on real servers
 sim: build ## the simulator: 100 000 runs, past seeds, every mutant caught
 	@meson test -C build --no-rebuild --print-errorlogs --suite sim
 
+model: ## the protocol as a model: spin looks at every state, and every broken one is caught
+	@$(SETUP) setup_packages "$${setup_packages_build[@]}" "$${setup_packages_test[@]}"
+	@test/model/run
+
 fuzz: build ## the corpus of the fuzzers, as tests
 	@meson test -C build --no-rebuild --print-errorlogs --suite fuzz
 
