@@ -47,6 +47,7 @@ struct batch {
     int64_t deadline_us;
     struct call calls[CALLS_MAX]; /* of the round trip that is being made */
     size_t call_count, claim_count;
+    bool deep; /* a sweep that begins at the very first record */
     struct idem_pg_room room;
 };
 
@@ -163,13 +164,12 @@ static void calls_plan(struct batch *batch)
     }
 }
 
-/* A sweep need not be durable: what comes back after a crash has expired all the same. */
-static bool calls_are_durable(const struct batch *batch)
+static bool calls_only_sweep(const struct batch *batch)
 {
     for (size_t i = 0; i < batch->call_count; i++)
         if (batch->calls[i].group != IDEM_PG_SWEEP)
-            return batch->store->settings.sync;
-    return false;
+            return false;
+    return true;
 }
 
 static int call_send(struct batch *batch, const struct call *call, struct idem_pg_trip *trip)
@@ -184,6 +184,8 @@ static int call_send(struct batch *batch, const struct call *call, struct idem_p
         idem_pg_scan_states(&batch->ops[call->first]->in.scan, first, sizeof first);
     else if (call->group == IDEM_PG_CLAIM)
         snprintf(first, sizeof first, "%s", batch->room.claims ? "true" : "false");
+    else if (call->group == IDEM_PG_SWEEP)
+        snprintf(first, sizeof first, "%s", batch->deep ? "'-infinity'" : "NULL");
     else if (call->group == IDEM_PG_PUT)
         snprintf(first, sizeof first, "%s",
                  batch->room.claims && batch->room.answers ? "true" : "false");
@@ -220,9 +222,9 @@ static int calls_decode(struct batch *batch, const struct idem_pg_trip *trip)
                                                         : 0;
         }
     }
-    if (!error)
-        idem_pg_space_count(&store->space, added, removed);
-    else
+    idem_pg_space_count(&store->space, added, removed);
+    idem_pg_vacuum_count(&store->vacuum, removed);
+    if (error)
         idem_message_set(&store->link.message,
                          error == IDEM_ERR_NOMEM
                              ? "there is no memory left for what the server answered"
@@ -235,9 +237,13 @@ static int trip_run(struct batch *batch, struct idem_pg_trip *trip)
 {
     struct idem_backend *store = batch->store;
     bool look = idem_pg_space_is_due(&store->space);
-    int outcome =
-        idem_pg_trip_begin(trip, &store->link, calls_are_durable(batch), batch->deadline_us);
+    bool sweep = calls_only_sweep(batch);
+    int outcome;
 
+    batch->deep = sweep && idem_pg_sweep_is_deep(store);
+    /* A sweep need not be durable: what comes back after a crash has expired all the same. */
+    outcome = idem_pg_trip_begin(trip, &store->link, store->settings.sync && !sweep,
+                                 batch->deep ? IDEM_PG_DEEP_US : INT64_MAX, batch->deadline_us);
     for (size_t i = 0; i < batch->call_count && !outcome; i++)
         outcome = call_send(batch, &batch->calls[i], trip);
     if (!outcome && look)
@@ -303,6 +309,10 @@ static int trip_insist(struct batch *batch)
     for (;;) {
         int outcome = trip_try(batch);
 
+        if (outcome == IDEM_ERR_TIMEOUT && batch->deep && batch->store->link.connection) {
+            idem_pg_sweep_deep_done(batch->store, false);
+            continue; /* from where the last sweep has got to */
+        }
         if (outcome <= 0)
             return outcome;
         if (outcome == IDEM_PG_FULL) {
@@ -332,6 +342,7 @@ int idem_pg_apply(struct idem_backend *store, struct idem_op *const *ops, size_t
             batch.done += batch.calls[i].count;
     }
     batch_free(&batch);
+    idem_pg_vacuum_step(&store->vacuum, &store->link);
     if (error && message)
         *message = store->link.message;
     return error;

@@ -282,7 +282,7 @@ void idem_pg_call_row(struct idem_backend *store, const struct idem_op *op,
         idem_pg_audit_row(params, &op->in.audit);
         break;
     case IDEM_PG_SWEEP:
-        idem_pg_sweep_row(store, &op->in.sweep);
+        idem_pg_sweep_row(params, &op->in.sweep);
         break;
     case IDEM_PG_GROUP_COUNT:
         break;

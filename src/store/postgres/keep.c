@@ -8,6 +8,8 @@
 
 #define SCAN_LOOK_MAX   20000 /* rows that one page may look at: a filter may take few */
 #define SWEEP_BYTES_MAX (INT64_C(4) << 20) /* of answers that one sweep removes */
+#define DEEP_EVERY_US   (60 * IDEM_SECOND_US)
+#define DEEP_SOON_US    IDEM_SECOND_US
 
 /* The last id of the scan's prefix. */
 static struct idem_id scan_end(const struct idem_scan *scan)
@@ -155,11 +157,20 @@ int idem_pg_audit_decode(const PGresult *result, struct idem_op *op)
     return error;
 }
 
-void idem_pg_sweep_row(struct idem_backend *store, const struct idem_sweep *in)
+void idem_pg_sweep_row(struct idem_pg_params *params, const struct idem_sweep *in)
 {
-    idem_pg_put_instant(&store->params, store->swept_us);
-    idem_pg_put_int4(&store->params, in->limit < IDEM_SCAN_MAX ? in->limit : IDEM_SCAN_MAX);
-    idem_pg_put_int8(&store->params, SWEEP_BYTES_MAX);
+    idem_pg_put_int4(params, in->limit < IDEM_SCAN_MAX ? in->limit : IDEM_SCAN_MAX);
+    idem_pg_put_int8(params, SWEEP_BYTES_MAX);
+}
+
+bool idem_pg_sweep_is_deep(const struct idem_backend *store)
+{
+    return idem_pg_now_us() >= store->deep_us;
+}
+
+void idem_pg_sweep_deep_done(struct idem_backend *store, bool soon)
+{
+    store->deep_us = idem_pg_now_us() + (soon ? DEEP_SOON_US : DEEP_EVERY_US);
 }
 
 /* The columns of idempotency_sweep. */
@@ -168,7 +179,6 @@ enum sweep_field { SWEEP_AT, SWEEP_REMOVED, SWEEP_UNKNOWN, SWEEP_MORE, SWEEP_REA
 int idem_pg_sweep_decode(struct idem_backend *store, const PGresult *result, struct idem_op *op)
 {
     bool failed = PQntuples(result) != 1;
-    int64_t reached_us = idem_pg_cell_instant(result, 0, SWEEP_REACHED, &failed);
 
     op->out.now_us = idem_pg_cell_instant(result, 0, SWEEP_AT, &failed);
     op->out.count = (size_t)idem_pg_cell_number(result, 0, SWEEP_REMOVED, &failed);
@@ -176,8 +186,8 @@ int idem_pg_sweep_decode(struct idem_backend *store, const PGresult *result, str
     op->out.more = idem_pg_cell_number(result, 0, SWEEP_MORE, &failed) != 0;
     if (failed)
         return IDEM_ERR_CORRUPT;
-    /* The next of a run goes on here and need not pass what the last one has left behind. */
-    store->swept_us = op->out.more ? reached_us : INT64_MIN;
+    if (idem_pg_sweep_is_deep(store))
+        idem_pg_sweep_deep_done(store, op->out.more);
     op->result = IDEM_RESULT_OK;
     return IDEM_OK;
 }

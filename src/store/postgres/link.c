@@ -115,14 +115,15 @@ static void notice_receive(void *argument, const PGresult *result)
         link->warned = true;
 }
 
-static PGconn *connection_start(const struct idem_pg_link *link, char port[8])
+PGconn *idem_pg_connection_start(const struct idem_pg_link *link)
 {
     const struct idem_pg_settings *settings = link->settings;
     const struct idem_server_host *host = &settings->server.hosts[link->host];
+    char port[8];
     const char *keywords[IDEM_PG_PAIRS_MAX + HOST_PAIRS + 1] = {"host", "port"};
     const char *values[IDEM_PG_PAIRS_MAX + HOST_PAIRS + 1] = {host->name, port};
 
-    snprintf(port, 8, "%u", (unsigned)host->port);
+    snprintf(port, sizeof port, "%u", (unsigned)host->port);
     memcpy(keywords + HOST_PAIRS, settings->keywords, settings->pair_count * sizeof keywords[0]);
     memcpy(values + HOST_PAIRS, settings->values, settings->pair_count * sizeof values[0]);
     keywords[HOST_PAIRS + settings->pair_count] = NULL;
@@ -132,9 +133,8 @@ static PGconn *connection_start(const struct idem_pg_link *link, char port[8])
 static int host_connect(struct idem_pg_link *link, int64_t deadline_us)
 {
     PostgresPollingStatusType wanted = PGRES_POLLING_WRITING;
-    char port[8];
 
-    link->connection = connection_start(link, port);
+    link->connection = idem_pg_connection_start(link);
     if (!link->connection) {
         idem_message_set(&link->message, "there is no memory left for a connection");
         return IDEM_ERR_NOMEM;

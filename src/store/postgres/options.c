@@ -67,13 +67,16 @@ static int pair_keep(struct keeper *keeper, const char *keyword, const char *val
     return IDEM_OK;
 }
 
-static int sync_read(const char *text, bool *ret_sync, struct idem_message *message)
+/* An option that is `on`, by its word for that, or off. */
+static int switch_read(const struct idem_url_option *option, const char *on, bool *ret_is_on,
+                       struct idem_message *message)
 {
-    if (strcmp(text, "always") != 0 && strcmp(text, "off") != 0) {
-        idem_message_set(message, "sync=%s is not known: write sync=always or sync=off", text);
+    if (strcmp(option->value, on) != 0 && strcmp(option->value, "off") != 0) {
+        idem_message_set(message, "%s=%s is not known: write %s=%s or %s=off", option->name,
+                         option->value, option->name, on, option->name);
         return IDEM_ERR_INVALID;
     }
-    *ret_sync = strcmp(text, "always") == 0;
+    *ret_is_on = strcmp(option->value, on) == 0;
     return IDEM_OK;
 }
 
@@ -140,7 +143,7 @@ static int unknown_option(const char *name, struct idem_message *message)
             (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", passed[i]);
     idem_message_set(message,
                      "the PostgreSQL store has no option \"%.40s\": it takes timeout, sync, size, "
-                     "schema, host, port, and libpq's %s",
+                     "schema, vacuum, host, port, and libpq's %s",
                      name, known);
     return IDEM_ERR_INVALID;
 }
@@ -153,7 +156,9 @@ static int option_read(struct keeper *keeper, const struct idem_url_option *opti
     if (strcmp(option->name, "timeout") == 0)
         return IDEM_OK; /* read by idem_url_timeout_us */
     if (strcmp(option->name, "sync") == 0)
-        return sync_read(option->value, &settings->sync, message);
+        return switch_read(option, "always", &settings->sync, message);
+    if (strcmp(option->name, "vacuum") == 0)
+        return switch_read(option, "auto", &settings->vacuum, message);
     if (strcmp(option->name, "size") == 0)
         return size_read(option->value, &settings->size, message);
     if (strcmp(option->name, "schema") == 0)
@@ -243,7 +248,7 @@ int idem_pg_settings_read(const struct idem_url *url, struct idem_pg_settings *r
     int error;
 
     memset(ret_settings, 0, sizeof *ret_settings);
-    ret_settings->sync = true;
+    ret_settings->sync = ret_settings->vacuum = true;
     snprintf(ret_settings->schema, sizeof ret_settings->schema, "public");
     error = server_read(url, &ret_settings->server, message);
     if (error)

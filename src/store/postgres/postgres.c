@@ -30,6 +30,7 @@ static void postgres_close(struct idem_backend *store)
 {
     if (!store)
         return;
+    idem_pg_vacuum_close(&store->vacuum);
     idem_pg_link_close(&store->link);
     idem_pg_params_free(&store->params);
     sodium_memzero(&store->settings, sizeof store->settings); /* a password is in it */
@@ -103,7 +104,6 @@ static int postgres_open(const struct idem_url *url, const struct idem_clock *cl
         return error;
     }
     store->space.limit = store->settings.size;
-    store->swept_us = INT64_MIN;
     error = server_open(store, ret_salt);
     if (error) {
         if (message)

@@ -12,6 +12,7 @@
  *   call.c       each kind of op as a row of parameters, and its row of the result
  *   keep.c       scans, sweeps and pages of the audit
  *   space.c      when the store counts as full
+ *   vacuum.c     giving the room of swept records back in time
  *   describe.c   what `idem store check` shows
  *   schema.c     migration
  *   sql/         the schema and the rules, in SQL
@@ -37,6 +38,7 @@ struct idem_pg_settings {
     int64_t timeout_us;
     uint64_t size; /* 0: no bound */
     bool sync;
+    bool vacuum; /* clean up behind sweeps, where this role may */
     char schema[IDEM_PG_SCHEMA_MAX + 1];
     struct idem_server server;
     size_t pair_count; /* what libpq is given beside host and port */
@@ -88,6 +90,9 @@ void idem_pg_link_close(struct idem_pg_link *link); /* stays usable */
 /* "the PostgreSQL server at HOST:PORT": for messages. */
 const char *idem_pg_link_place(const struct idem_pg_link *link, char *ret_text, size_t size);
 #define IDEM_PG_PLACE_SIZE (IDEM_SERVER_TEXT_MAX + 48)
+
+/* Begins to connect to the link's host, for others to go on with. NULL: no memory. */
+PGconn *idem_pg_connection_start(const struct idem_pg_link *link);
 
 /* Connects, if need be, to the first host that takes writes. DONE, LOST or an error. */
 IDEM_MUST_CHECK int idem_pg_link_connect(struct idem_pg_link *link, bool with_schema,
@@ -155,12 +160,13 @@ struct idem_pg_trip {
 };
 
 /*
- * A round trip: begin, any number of sends, end. Everything is one transaction, which is committed
+ * A round trip: begin, any number of sends, end. The server works no longer than `work_us` on one
+ * statement. Everything is one transaction, which is committed
  * when end returns DONE; only then are its results to be looked at. All return DONE, another
  * outcome or an error, which the link's message explains; then there are no results.
  */
 IDEM_MUST_CHECK int idem_pg_trip_begin(struct idem_pg_trip *trip, struct idem_pg_link *link,
-                                       bool sync, int64_t deadline_us);
+                                       bool sync, int64_t work_us, int64_t deadline_us);
 IDEM_MUST_CHECK int idem_pg_trip_send(struct idem_pg_trip *trip, const char *sql,
                                       struct idem_pg_params *params);
 IDEM_MUST_CHECK int idem_pg_trip_end(struct idem_pg_trip *trip);
@@ -250,6 +256,26 @@ struct idem_pg_room idem_pg_space_room(const struct idem_pg_space *space, size_t
 void idem_pg_space_disk_full(struct idem_pg_space *space);
 void idem_pg_space_count(struct idem_pg_space *space, size_t added, size_t removed);
 
+/* --- vacuum.c --- */
+
+enum idem_pg_vacuum_step {
+    IDEM_PG_VACUUM_IDLE,
+    IDEM_PG_VACUUM_CONNECTING,
+    IDEM_PG_VACUUM_ASKING,
+    IDEM_PG_VACUUM_WORKING,
+};
+
+struct idem_pg_vacuum {
+    enum idem_pg_vacuum_step step;
+    PGconn *connection;
+    size_t swept;             /* records removed since the last time */
+    int64_t due_us, until_us; /* when to look again; when to give up */
+};
+
+void idem_pg_vacuum_count(struct idem_pg_vacuum *vacuum, size_t removed);
+void idem_pg_vacuum_step(struct idem_pg_vacuum *vacuum, const struct idem_pg_link *link);
+void idem_pg_vacuum_close(struct idem_pg_vacuum *vacuum);
+
 /* --- the store --- */
 
 struct idem_backend {
@@ -257,7 +283,8 @@ struct idem_backend {
     struct idem_pg_link link;
     struct idem_pg_params params; /* of one call at a time; kept for their memory */
     struct idem_pg_space space;
-    int64_t swept_us; /* where the last sweep has got to, while there is more; else INT64_MIN */
+    struct idem_pg_vacuum vacuum;
+    int64_t deep_us; /* when a sweep is to begin at the very first record again */
     bool is_new;
 };
 
@@ -302,7 +329,15 @@ void idem_pg_scan_row(struct idem_pg_params *params, const struct idem_scan *in)
 IDEM_MUST_CHECK int idem_pg_scan_decode(const PGresult *result, struct idem_op *op);
 void idem_pg_audit_row(struct idem_pg_params *params, const struct idem_audit *in);
 IDEM_MUST_CHECK int idem_pg_audit_decode(const PGresult *result, struct idem_op *op);
-void idem_pg_sweep_row(struct idem_backend *store, const struct idem_sweep *in);
+void idem_pg_sweep_row(struct idem_pg_params *params, const struct idem_sweep *in);
+
+/*
+ * A deep sweep begins at the very first record, for what others held when sweeps passed by. It may
+ * have to walk past what is gone and cannot be cleaned up yet, so its time is bounded.
+ */
+#define IDEM_PG_DEEP_US (IDEM_SECOND_US / 25)
+bool idem_pg_sweep_is_deep(const struct idem_backend *store);
+void idem_pg_sweep_deep_done(struct idem_backend *store, bool soon);
 IDEM_MUST_CHECK int idem_pg_sweep_decode(struct idem_backend *store, const PGresult *result,
                                          struct idem_op *op);
 

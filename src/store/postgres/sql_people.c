@@ -75,7 +75,7 @@ const char *const idem_pg_sql_people[] = {
 "            UPDATE idempotency_keys k SET",
 "                state = CASE WHEN p_completed[i] THEN 'completed' ELSE 'failed' END,",
 "                reason = NULL, owner = p_owner[i], updated_at = o.at, expires_at = v_expires,",
-"                sweep_at = idempotency_sweep_at(k.sweep_at, k.lease, v_expires),",
+"                sweep_at = idempotency_sweep_at(k.sweep_at, v_expires),",
 "                status = p_status[i], flags = p_flags[i], tombstone = p_tombstone[i],",
 "                headers = p_headers[i], body = p_body[i], resolved_by = p_who[i],",
 "                resolved_why = p_why[i], resolved_at = o.at",

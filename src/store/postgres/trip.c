@@ -74,9 +74,10 @@ int idem_pg_trip_send(struct idem_pg_trip *trip, const char *sql, struct idem_pg
     return IDEM_PG_DONE;
 }
 
-static int guard_send(struct idem_pg_trip *trip, bool sync)
+static int guard_send(struct idem_pg_trip *trip, bool sync, int64_t work_us)
 {
-    int64_t left_ms = (trip->deadline_us - idem_pg_now_us()) / 1000;
+    int64_t left_us = trip->deadline_us - idem_pg_now_us();
+    int64_t left_ms = (left_us < work_us ? left_us : work_us) / 1000;
     char sql[IDEM_PG_SQL_SIZE];
 
     snprintf(sql, sizeof sql,
@@ -87,7 +88,7 @@ static int guard_send(struct idem_pg_trip *trip, bool sync)
 }
 
 int idem_pg_trip_begin(struct idem_pg_trip *trip, struct idem_pg_link *link, bool sync,
-                       int64_t deadline_us)
+                       int64_t work_us, int64_t deadline_us)
 {
     char sql[IDEM_PG_SQL_SIZE];
     int outcome = IDEM_PG_DONE;
@@ -96,7 +97,7 @@ int idem_pg_trip_begin(struct idem_pg_trip *trip, struct idem_pg_link *link, boo
     if (link->set_isolation)
         outcome = idem_pg_trip_send(trip, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", NULL);
     if (!outcome)
-        outcome = guard_send(trip, sync);
+        outcome = guard_send(trip, sync, work_us);
     trip->confirms = sync && link->doubtful;
     if (!outcome && trip->confirms) {
         snprintf(sql, sizeof sql, "SELECT \"%s\".idempotency_confirm()", link->settings->schema);
@@ -224,7 +225,7 @@ int idem_pg_trip_end(struct idem_pg_trip *trip)
 int idem_pg_ask(struct idem_pg_trip *trip, struct idem_pg_link *link, const char *sql,
                 struct idem_pg_params *params, bool sync, int64_t deadline_us)
 {
-    int outcome = idem_pg_trip_begin(trip, link, sync, deadline_us);
+    int outcome = idem_pg_trip_begin(trip, link, sync, INT64_MAX, deadline_us);
 
     if (!outcome)
         outcome = idem_pg_trip_send(trip, sql, params);

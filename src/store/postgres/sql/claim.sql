@@ -92,7 +92,7 @@ BEGIN
         VALUES (p_id, p_kind, p_scope, p_key, p_method, p_path, p_fingerprint,
             p_principal, 'processing', p_owner, o.fence, o.attempt, p_lease, v_until,
             CASE WHEN v_live THEN o.created_at ELSE o.at END, o.at,
-            v_expires, least(idempotency_after(v_until, p_ttl), v_expires))
+            v_expires, least(idempotency_guess(o.at, p_lease, p_ttl), v_expires))
         ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, scope = excluded.scope,
             key = excluded.key, method = excluded.method, path = excluded.path,
             fingerprint = excluded.fingerprint, principal = excluded.principal,
@@ -140,7 +140,7 @@ BEGIN
             p_fingerprint[i], p_principal[i], 'processing', p_owner[i], v_fence, 1, p_lease[i],
             v_now + p_lease[i], v_now, v_now,
             idempotency_after(v_now + p_lease[i], p_unknown_ttl[i]),
-            least(idempotency_after(v_now + p_lease[i], p_ttl[i]),
+            least(idempotency_guess(v_now, p_lease[i], p_ttl[i]),
                 idempotency_after(v_now + p_lease[i], p_unknown_ttl[i]))
         FROM generate_series(1, cardinality(p_id)) AS i
         WHERE p_id[i] <> ALL (v_known)

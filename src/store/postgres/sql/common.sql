@@ -77,11 +77,18 @@ CREATE FUNCTION idempotency_above(fence bigint) RETURNS bigint LANGUAGE sql IMMU
     SELECT CASE WHEN fence = 9223372036854775807 THEN fence ELSE fence + 1 END
 $$;
 
--- When to sweep a record that now expires then. The claim's guess stands when it is no more than
--- a lease late: moving it costs an index entry.
-CREATE FUNCTION idempotency_sweep_at(guess timestamptz, lease interval, expires timestamptz)
+-- When a claim thinks that its record will have expired, should it be completed soon. A sweep
+-- that comes too early costs an index entry, one that comes too late costs room.
+CREATE FUNCTION idempotency_guess(at timestamptz, lease interval, ttl interval)
 RETURNS timestamptz LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN expires < guess - lease THEN expires ELSE guess END
+    SELECT idempotency_after(at + least(lease, interval '1 second'), ttl)
+$$;
+
+-- When to sweep a record that now expires then: the claim's guess stands while it is good, for to
+-- move it costs an index entry.
+CREATE FUNCTION idempotency_sweep_at(guess timestamptz, expires timestamptz)
+RETURNS timestamptz LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN expires < guess - interval '1 second' THEN expires ELSE guess END
 $$;
 
 -- A commit that waits for everything before it to be as durable as the setting asks: asked for

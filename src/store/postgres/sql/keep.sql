@@ -67,7 +67,11 @@ $$;
 
 -- Removes what has expired: at most p_limit records, and at most p_bytes of answers once there is
 -- one. Rows that others hold are left to a later sweep: a sweep waits for nobody. A record that
--- outlives the guess of its claim gets a better one. p_from: where the sweep before has got to.
+-- outlives the guess of its claim gets a better one.
+--
+-- A sweep goes on where the last one, of whatever gateway, has got to: behind that lie index
+-- entries of rows that are gone, and as long as somebody's old snapshot might still see those, to
+-- walk past them takes time. p_from: begin there instead, for what was left behind.
 CREATE FUNCTION idempotency_sweep(
     p_from timestamptz, p_limit integer, p_bytes bigint,
     OUT at timestamptz, OUT removed bigint, OUT unknown_removed bigint, OUT more boolean,
@@ -77,15 +81,21 @@ SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    m idempotency_meta;
     v_fence bigint;
-    v_seen bigint;
     v_now timestamptz := clock_timestamp();
+    v_from timestamptz := p_from;
 BEGIN
     at := v_now;
+    IF v_from IS NULL THEN
+        SELECT * INTO m FROM idempotency_meta WHERE one;
+        v_from := CASE WHEN m.swept_at > v_now THEN '-infinity' -- the clock was stepped back
+            ELSE m.swept_at END;
+    END IF;
     WITH due AS MATERIALIZED (
         SELECT k.ctid AS place, k.sweep_at AS due_at,
             coalesce(octet_length(k.body), 0) AS size
-        FROM idempotency_keys k WHERE k.sweep_at <= v_now AND k.sweep_at >= p_from
+        FROM idempotency_keys k WHERE k.sweep_at <= v_now AND k.sweep_at >= v_from
         ORDER BY k.sweep_at LIMIT p_limit + 1 FOR UPDATE SKIP LOCKED
     ), part AS MATERIALIZED (
         SELECT d.place, d.due_at FROM (
@@ -106,8 +116,11 @@ BEGIN
         (SELECT max(fence) FROM gone), (SELECT count(*) FROM due) > (SELECT count(*) FROM part),
         (SELECT max(due_at) FROM part)
     INTO removed, unknown_removed, v_fence, more, reached;
-    IF v_fence IS NOT NULL THEN
-        UPDATE idempotency_meta SET fence_floor = v_fence WHERE one AND fence_floor < v_fence;
+    IF reached IS NOT NULL THEN
+        UPDATE idempotency_meta SET fence_floor = greatest(fence_floor, v_fence),
+            swept_at = CASE WHEN swept_at > v_now THEN reached
+                ELSE greatest(swept_at, reached) END
+        WHERE one;
     END IF;
 END $$;
 
@@ -133,8 +146,8 @@ BEGIN
         SELECT p_id[i], p_kind[i], p_scope[i], p_key[i], p_method[i], p_path[i],
             p_fingerprint[i], p_principal[i], p_state[i], p_reason[i], p_owner[i], p_fence[i],
             p_attempt[i], p_lease[i], p_lease_until[i], p_created_at[i], p_updated_at[i],
-            p_expires_at[i], p_expires_at[i], p_status[i], p_flags[i], p_tombstone[i],
-            p_headers[i], p_body[i], p_resolved_by[i], p_resolved_why[i], p_resolved_at[i]
+            p_expires_at[i], greatest(p_expires_at[i], clock_timestamp()), p_status[i],
+            p_flags[i], p_tombstone[i], p_headers[i], p_body[i], p_resolved_by[i], p_resolved_why[i], p_resolved_at[i]
         WHERE p_room
         ON CONFLICT (id) DO NOTHING;
         IF FOUND THEN
@@ -168,7 +181,8 @@ BEGIN
                 owner = p_owner[i], fence = p_fence[i], attempt = p_attempt[i],
                 lease = p_lease[i], lease_until = p_lease_until[i],
                 created_at = p_created_at[i], updated_at = p_updated_at[i],
-                expires_at = p_expires_at[i], sweep_at = p_expires_at[i],
+                expires_at = p_expires_at[i],
+                sweep_at = greatest(p_expires_at[i], clock_timestamp()),
                 status = p_status[i], flags = p_flags[i], tombstone = p_tombstone[i],
                 headers = p_headers[i], body = p_body[i], resolved_by = p_resolved_by[i],
                 resolved_why = p_resolved_why[i], resolved_at = p_resolved_at[i]

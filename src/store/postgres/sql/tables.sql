@@ -36,7 +36,7 @@ CREATE TABLE idempotency_keys (
 ) WITH (
     -- A verdict is a new version of its row: room for it on the same page makes it a HOT update,
     -- which touches no index.
-    fillfactor = 70,
+    fillfactor = 80,
     -- Rows come and go all the time: clean up early, at full speed, and keep the pages.
     autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_threshold = 2000,
@@ -72,6 +72,7 @@ CREATE TABLE idempotency_meta (
     made_schema    boolean NOT NULL DEFAULT false,        -- and not found it there
     salt           bytea,                 -- NULL: the store was never opened. Never show it.
     fence_floor    bigint NOT NULL DEFAULT 0,             -- highest fence of all that is gone
+    swept_at       timestamptz NOT NULL DEFAULT '-infinity', -- sweeps have got this far
     audit_number   bigint NOT NULL DEFAULT 0,             -- of the last entry
     audit_at       timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 10);

@@ -81,7 +81,7 @@ BEGIN
             WHEN 'fail' THEN 'failed' ELSE 'unknown' END,
         reason = p_reason, lease = v_lease, lease_until = v_until, updated_at = at,
         expires_at = v_expires,
-        sweep_at = idempotency_sweep_at(k.sweep_at, v_lease, v_expires),
+        sweep_at = idempotency_sweep_at(k.sweep_at, v_expires),
         status = p_status, flags = p_flags, tombstone = p_tombstone, headers = p_headers,
         body = p_body
     WHERE k.id = r.id;
@@ -144,8 +144,7 @@ BEGIN
     WITH done AS (
         UPDATE idempotency_keys k SET state = 'completed', reason = NULL, updated_at = v_now,
             expires_at = idempotency_after(v_now, p_ttl[i]),
-            sweep_at = idempotency_sweep_at(k.sweep_at, k.lease,
-                idempotency_after(v_now, p_ttl[i])),
+            sweep_at = idempotency_sweep_at(k.sweep_at, idempotency_after(v_now, p_ttl[i])),
             status = p_status[i], flags = p_flags[i], tombstone = p_tombstone[i],
             headers = p_headers[i], body = p_body[i]
         FROM generate_series(1, cardinality(p_id)) AS i
