@@ -1,6 +1,7 @@
 """Measures the gateway against plain nginx, on this machine, in one run.
 
-    bench/run [BUILD] [--rounds N] [--seconds S] [--workers N] [--upstream same|own]
+    bench/run [BUILD] [--stores lmdb,redis,postgres,mariadb] [--rounds N] [--seconds S]
+              [--workers N] [--upstream same|own]
 
 What counts are ratios to plain proxy_pass in the same nginx process, measured within the same
 minute: machines differ, and this one is different from one minute to the next. Each round is
@@ -24,6 +25,9 @@ Load generator, gateway and upstream run on the same machine over loopback. Two 
               what it was: the ratios of first executions are lower by a third. Both are true; look
               at the one that is more like your machine.
 
+The stores that are servers are measured after LMDB, each beside its own server on this machine
+(stores.py); --stores names those that are wanted.
+
 A table comes first; the last line is one JSON object. Any answer that is not the expected one ends
 the bench with exit code 1. Missed targets are marked; with --strict they are exit code 1 too.
 """
@@ -40,6 +44,7 @@ import time
 
 import load
 import servers
+import stores
 
 CONNECTIONS = (32, 128)
 MEMORY_KEYS = 200_000
@@ -183,7 +188,7 @@ def unguarded_report(bare, gateway, arguments, results):
     return verdict == ""
 
 
-def measure(directory, module, program, arguments):
+def measure_lmdb(directory, module, program, arguments):
     started = []
 
     def start(server):
@@ -212,6 +217,30 @@ def measure(directory, module, program, arguments):
     return good, results
 
 
+STORES = ("lmdb", *stores.KINDS)
+
+
+def store_names(text):
+    names = text.split(",")
+    for name in names:
+        if name not in STORES:
+            raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(STORES)}")
+    return names
+
+
+def measure(directory, build, arguments):
+    good, results = True, {}
+    for name in arguments.stores:
+        if name == "lmdb":
+            met, figures = measure_lmdb(directory, build["module"], build["program"], arguments)
+        else:
+            met, figures = stores.measure(name, directory, build["module"], build["program"],
+                                          build["idem"], arguments, say)
+        good &= met
+        results.update(figures)
+    return good, results
+
+
 def main():
     parser = argparse.ArgumentParser(description="Measures the gateway against plain nginx.")
     parser.add_argument("build", nargs="?", default="build", help="build directory")
@@ -221,13 +250,16 @@ def main():
     parser.add_argument("--workers", type=int, default=1, help="nginx workers of the gateway")
     parser.add_argument("--upstream", choices=("same", "own"), default="same",
                         help="the upstream is in the same nginx, or in its own")
+    parser.add_argument("--stores", type=store_names, default=list(STORES),
+                        help=f"which of {','.join(STORES)}; all unless told otherwise")
     parser.add_argument("--strict", action="store_true", help="a missed target is an error")
     arguments = parser.parse_args()
 
     build = os.path.abspath(arguments.build)
-    module = os.path.join(build, "nginx", "ngx_http_idempotency_module.so")
-    program = os.path.join(build, "bench", "idem-bench-store")
-    for path in (module, program):
+    paths = {"module": os.path.join(build, "nginx", "ngx_http_idempotency_module.so"),
+             "program": os.path.join(build, "bench", "idem-bench-store"),
+             "idem": os.path.join(build, "cli", "idem")}
+    for path in paths.values():
         if not os.path.exists(path):
             sys.exit(f"bench: {path} is missing: run `make build`, or name the build directory")
     directory = tempfile.mkdtemp(prefix="bench-", dir=build)
@@ -236,7 +268,7 @@ def main():
         f"processors, load {os.getloadavg()[0]:.1f}, {arguments.rounds} rounds of "
         f"{arguments.seconds} s")
     try:
-        good, results = measure(directory, module, program, arguments)
+        good, results = measure(directory, paths, arguments)
     except servers.BenchError as error:
         sys.exit(f"bench: {error}")
     finally:

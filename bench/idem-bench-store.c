@@ -1,11 +1,17 @@
 /*
- * idem-bench-store URL [COMMITS]: how long one commit of a store takes, through the library.
+ * idem-bench-store URL [COMMITS]: how fast a store is without a gateway around it.
  *
- * Applies batches of 1, 8 and 64 claims of new ids, each COMMITS times (default 200), and prints
- * one JSON object: the median time of a commit in milliseconds and claims a second, by batch size.
+ *   1. Through the library: batches of 1, 8 and 64 claims of new ids, each COMMITS times (default
+ *      200): the median time of a batch in milliseconds, and claims a second.
+ *   2. Through the executor, which makes the batches itself: so many claims are kept waiting or
+ *      under way at any time, for as many claims in all: claims a second.
+ *
+ * Prints one JSON object.
  */
-#include <idem/store.h>
+#include <idem/executor.h>
 
+#include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -21,7 +27,23 @@
 struct claim {
     char key[48];
     struct idem_op op;
+    struct idem_job job; /* through the executor; its op is used then */
 };
+
+/* A stretch of claims through the executor. */
+struct stretch {
+    struct idem_executor *executor;
+    uint64_t run;
+    size_t left; /* claims not submitted yet */
+    size_t under_way;
+    int error;
+};
+
+static struct stretch stretch;
+
+static const size_t batches[] = {1, 8, 64};
+
+#define BATCHES_COUNT (sizeof batches / sizeof batches[0])
 
 static struct claim claims[BATCH_MAX];
 static struct idem_op *ops[BATCH_MAX];
@@ -109,9 +131,75 @@ static int batch_measure(struct idem_store *store, size_t batch, size_t commits,
     return 0;
 }
 
+static void job_submit(struct claim *claim);
+
+static void job_notify(struct idem_job *job, enum idem_job_event event)
+{
+    struct claim *claim = (struct claim *)((char *)job - offsetof(struct claim, job));
+
+    (void)event; /* a claim is told once, when it is done */
+    stretch.under_way--;
+    if (job->error || job->op.result != IDEM_RESULT_ACQUIRED)
+        stretch.error = job->error ? job->error : IDEM_ERR_UNSAFE;
+    idem_op_deinit(&job->op);
+    if (stretch.left > 0 && !stretch.error)
+        job_submit(claim);
+}
+
+static void job_submit(struct claim *claim)
+{
+    claim_fill(claim, stretch.run);
+    memset(&claim->job, 0, sizeof claim->job);
+    claim->job.op = claim->op;
+    claim->job.notify = job_notify;
+    stretch.error = idem_executor_submit(stretch.executor, &claim->job);
+    if (stretch.error)
+        return;
+    stretch.left--;
+    stretch.under_way++;
+}
+
+/* Keeps `window` claims with the executor until `total` were claimed. */
+static int window_measure(size_t window, size_t total)
+{
+    struct pollfd readable = {.fd = idem_executor_fd(stretch.executor), .events = POLLIN};
+    double begun = now_ms();
+
+    stretch.left = total;
+    for (size_t i = 0; i < window && !stretch.error; i++)
+        job_submit(&claims[i]);
+    while (stretch.under_way > 0) {
+        (void)poll(&readable, 1, -1);
+        (void)idem_executor_collect(stretch.executor);
+    }
+    (void)printf(", \"executor_claims_per_s_%zu\": %.0f", window,
+                 (double)total * 1e3 / (now_ms() - begun));
+    return stretch.error;
+}
+
+static int executor_measure(const char *url, size_t commits)
+{
+    struct idem_executor_options options = {.sweep_us = -1};
+    struct idem_message message = {{0}};
+
+    stretch.run = (uint64_t)time(NULL) + 1;
+    if (idem_executor_new(url, &options, &stretch.executor, &message) ||
+        idem_executor_wait_open(stretch.executor, 10 * IDEM_SECOND_US, &message)) {
+        (void)fprintf(stderr, "idem-bench-store: %s\n", message.text);
+        idem_executor_free(stretch.executor, 0);
+        return 1;
+    }
+    for (size_t i = 0; i < BATCHES_COUNT && !stretch.error; i++)
+        stretch.error = window_measure(batches[i], commits * batches[i]);
+    if (stretch.error)
+        (void)fprintf(stderr, "idem-bench-store: through the executor: %s\n",
+                      idem_error_text(stretch.error));
+    idem_executor_free(stretch.executor, IDEM_SECOND_US);
+    return stretch.error != 0;
+}
+
 int main(int count, char **arguments)
 {
-    static const size_t batches[] = {1, 8, 64};
     struct idem_message message = {{0}};
     struct idem_store *store = NULL;
     long commits = count > 2 ? strtol(arguments[2], NULL, 10) : COMMITS_DEFAULT;
@@ -131,11 +219,13 @@ int main(int count, char **arguments)
         failed = 1;
     for (size_t i = 0; i < BATCH_MAX; i++)
         ops[i] = &claims[i].op;
-    for (size_t i = 0; !failed && i < sizeof batches / sizeof batches[0]; i++)
+    for (size_t i = 0; !failed && i < BATCHES_COUNT; i++)
         failed = batch_measure(store, batches[i], (size_t)commits, times);
+    idem_free(times);
+    idem_store_close(store); /* the executor opens one of its own */
+    if (!failed)
+        failed = executor_measure(arguments[1], (size_t)commits);
     if (!failed)
         (void)printf("}\n");
-    idem_free(times);
-    idem_store_close(store);
     return failed;
 }

@@ -45,12 +45,13 @@ def post(server, location, key):
     return answer.getheader("Idempotent-Replayed") is not None, body
 
 
-def run(server, location, connections, seconds, kind="fresh", name=None):
+def run(server, location, connections, seconds, kind="fresh", name=None, pause_ms=None):
     """One run of wrk; returns what load.lua prints. Wrong or missing answers are an error."""
     name = name or run_name()
     done = subprocess.run(
         [WRK, "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s", "-s",
-         os.path.join(HERE, "load.lua"), server.url(), "--", path_of(location), name, kind],
+         os.path.join(HERE, "load.lua"), server.url(), "--", path_of(location), name, kind,
+         *([] if pause_ms is None else [f"{pause_ms:.3f}"])],
         capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
@@ -65,9 +66,9 @@ def run(server, location, connections, seconds, kind="fresh", name=None):
     return result
 
 
-def fresh(server, location, connections, seconds):
+def fresh(server, location, connections, seconds, pause_ms=None):
     """First executions. Afterwards an early request's answer must be there, if it is guarded."""
-    result = run(server, location, connections, seconds)
+    result = run(server, location, connections, seconds, pause_ms=pause_ms)
     if location != "plain":
         replayed, _ = post(server, location, key_of(result["name"], 10))
         if not replayed:

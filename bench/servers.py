@@ -118,8 +118,14 @@ def upstream(directory):
                  service=service(port))
 
 
-def gateway(directory, name, workers, upstream_port=None, module=None):
-    """Without a module: nginx as it comes. With it: two stores and a guarded location on each.
+def lmdb_stores(directory, name):
+    return {sync: f"lmdb:{directory}/{name}-store-{sync}?size=16g&sync={sync}"
+            for sync in ("always", "off")}
+
+
+def gateway(directory, name, workers, upstream_port=None, module=None, urls=None):
+    """Without a module: nginx as it comes. With it: stores by name, of LMDB unless URLs are given,
+    and guarded locations on each.
     Without the port of an upstream the gateway is its own."""
     load = stores = guarded = own = ""
     if upstream_port is None:
@@ -127,13 +133,12 @@ def gateway(directory, name, workers, upstream_port=None, module=None):
         own = service(upstream_port)
     if module:
         load = f"load_module {module};"
-        stores = "\n    ".join(
-            f"idempotency_store store_{sync} "
-            f"lmdb:{directory}/{name}-store-{sync}?size=16g&sync={sync};"
-            for sync in ("always", "off"))
+        urls = urls or lmdb_stores(directory, name)
+        stores = "\n    ".join(f"idempotency_store store_{store} {url};"
+                               for store, url in urls.items())
         guarded = "\n        ".join(
-            f"location /{sync}/ {{ idempotency store_{sync}; idempotency_scope bench; "
+            f"location /{store}/ {{ idempotency store_{store}; idempotency_scope bench; "
             f"proxy_pass http://service; }}"
-            for sync in ("always", "off"))
+            for store in urls)
     return Nginx(directory, name, template("gateway.conf"), free_port(), upstream=upstream_port,
                  workers=workers, load=load, stores=stores, guarded=guarded, service=own)

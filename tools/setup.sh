@@ -10,7 +10,8 @@ setup_packages_test=(python3 python3-pytest mandoc mount openssl redis-server re
     postgresql pgbouncer mariadb-server spin)
 setup_packages_lint=(clang-format cppcheck shellcheck)
 setup_packages_clang_tidy=(clang-tidy)
-setup_packages_bench=(wrk)
+setup_packages_bench=(wrk redis-server redis-tools postgresql
+    mariadb-server mariadb-client)
 setup_packages_cover=(lcov)
 
 setup_say() { printf '%s\n' "$*" >&2; }
