@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 void crew_open(struct crew *crew, struct world *world, unsigned count)
@@ -74,20 +75,41 @@ void crew_run(struct crew *crew, void (*work)(struct member *member, void *conte
 
 struct race {
     struct idem_op *ops;
+    const unsigned *delays_us;
     size_t count;
 };
+
+static int64_t monotonic_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * SECOND + now.tv_nsec / 1000;
+}
+
+/* Busy, as a pause would give the processor away for longer than is meant. */
+static void delay(unsigned length_us)
+{
+    int64_t begun_us = monotonic_us();
+
+    while (monotonic_us() - begun_us < length_us) {
+    }
+}
 
 static void race_work(struct member *member, void *context)
 {
     struct race *race = context;
 
-    if (member->number < race->count)
-        member_apply(member, &race->ops[member->number], 1);
+    if (member->number >= race->count)
+        return;
+    if (race->delays_us)
+        delay(race->delays_us[member->number]);
+    member_apply(member, &race->ops[member->number], 1);
 }
 
-void crew_race(struct crew *crew, struct idem_op *ops, size_t count)
+void crew_race(struct crew *crew, struct idem_op *ops, const unsigned *delays_us, size_t count)
 {
-    struct race race = {ops, count};
+    struct race race = {ops, delays_us, count};
 
     assert_true(count <= crew->count);
     crew_run(crew, race_work, &race);

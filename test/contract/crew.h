@@ -45,8 +45,11 @@ void crew_run(struct crew *crew, void (*work)(struct member *member, void *conte
 /* Applies a batch by the member's handle; an error is noted, and the results are then NONE. */
 void member_apply(struct member *member, struct idem_op *ops, size_t count);
 
-/* Has member i apply ops[i], all at once; `count` ops at most as many as members. */
-void crew_race(struct crew *crew, struct idem_op *ops, size_t count);
+/*
+ * Has member i apply ops[i], all at once; `count` ops at most as many as members. With `delays_us`
+ * member i begins so much later: races over a range of delays meet at every point of each other.
+ */
+void crew_race(struct crew *crew, struct idem_op *ops, const unsigned *delays_us, size_t count);
 
 /*
  * Runs `work` in `count` processes, each of which opens a handle of its own, and waits for them.

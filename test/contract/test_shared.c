@@ -173,7 +173,7 @@ static void one_id_has_one_winner(void **state)
 
         for (unsigned i = 0; i < THREADS; i++)
             claim_fill(&claims[i], key, i);
-        crew_race(&crew, claims, THREADS);
+        crew_race(&crew, claims, NULL, THREADS);
         for (unsigned i = 0; i < THREADS; i++)
             if (claim_judge(&contest, &claims[i], key, i))
                 fence = claims[i].out.fence;
