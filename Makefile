@@ -6,8 +6,8 @@ SETUP := set -eu; . tools/setup.sh;
 SANITIZE := -Db_sanitize=address,undefined -Db_lundef=false
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-asan build-cover run unit contract sim servers fuzz system demo-test sanitize \
-	bench lint tidy clang-tidy format cover check clean
+.PHONY: help build build-asan build-cover run unit contract sim servers fuzz system demo-test \
+	sanitize model bench lint tidy clang-tidy format cover check clean
 
 help: ## lists the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile

@@ -1,4 +1,4 @@
-"""The private servers of the tests, under a name that is not that of this folder's own servers.py."""
+"""The private servers of the tests, by a name that is not that of this folder's servers.py."""
 
 import importlib.util
 import os

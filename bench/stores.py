@@ -122,8 +122,8 @@ def store_alone(store, program, results, say):
         results[f"{store.name}_raw_per_s_{batch}"] = round(raw_rate)
         if batch == 1:
             results[f"{store.name}_round_trip_ms"] = round(raw_ms, 4)
-        say(f"    batch of {batch:<2}             {rate:8.0f}   {batch_ms:10.3f}   {executor:8.0f}            "
-            f"{raw_rate:8.0f}")
+        say(f"    batch of {batch:<2}             {rate:8.0f}   {batch_ms:10.3f}   "
+            f"{executor:8.0f}            {raw_rate:8.0f}")
 
 
 def throughput(guard, store, arguments, results, say):
@@ -136,8 +136,8 @@ def throughput(guard, store, arguments, results, say):
     ratio = round(statistics.median(ratios), 4)
     results[f"{store.name}_128"] = ratio
     good = ratio >= store.target
-    say(f"  first executions, {CONNECTIONS}     {statistics.median(rates):8.0f}/s   ratio {ratio:.3f} "
-        f"({min(ratios):.3f} … {max(ratios):.3f})   target {store.target:.2f}"
+    say(f"  first executions, {CONNECTIONS}     {statistics.median(rates):8.0f}/s   "
+        f"ratio {ratio:.3f} ({min(ratios):.3f} … {max(ratios):.3f})   target {store.target:.2f}"
         f"{'' if good else '   MISSED'}")
     return good, statistics.median(rates)
 

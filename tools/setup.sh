@@ -48,7 +48,9 @@ setup_apt_install() {
             chmod 755 $policy
         fi
         # Servers that are here for their programs alone shall not start with the machine either.
-        enabled() { find /etc/systemd/system -path "*.wants/*" -name "*.service" 2>/dev/null | sort; }
+        enabled() {
+            find /etc/systemd/system -path "*.wants/*" -name "*.service" 2>/dev/null | sort
+        }
         before=$(enabled)
         apt-get update -qq
         for name in "$@"; do
