@@ -230,6 +230,9 @@ int idem_redis_link_send(struct idem_redis_link *link, const struct idem_redis_r
 {
     if (request->failed)
         return idem_redis_trouble_memory(trouble);
+    if (!link->context) /* a cluster's map was asked for over it, and it broke */
+        return idem_redis_trouble_set(trouble, IDEM_ERR_UNAVAILABLE, true,
+                                      "the connection to Redis at %s was lost", link->place);
     for (size_t sent = 0; sent < request->size;) {
         size_t size = request->size - sent < SLICE_SIZE ? request->size - sent : SLICE_SIZE;
         int error;

@@ -276,6 +276,7 @@ struct idem_redis_node {
     size_t sent_count;
     char mark[IDEM_REDIS_KEY_MAX]; /* a key in a slot of its own, to be written before WAIT */
     unsigned slots;                /* in a cluster: how many it serves */
+    bool proven;                   /* the salt behind this connection is the store's */
 };
 
 struct idem_backend {
@@ -377,6 +378,9 @@ IDEM_MUST_CHECK int idem_redis_batch_run(struct idem_backend *store, int64_t dea
 IDEM_MUST_CHECK int idem_redis_salt_keep(struct idem_backend *store, int64_t deadline_us,
                                          struct idem_salt *ret_salt,
                                          struct idem_redis_trouble *trouble);
+/* Over a new connection: is it still the same store? */
+IDEM_MUST_CHECK int idem_redis_salt_prove(struct idem_backend *store, int64_t deadline_us,
+                                          struct idem_redis_trouble *trouble);
 IDEM_MUST_CHECK int idem_redis_salt_adopt(struct idem_backend *store, const struct idem_salt *salt,
                                           int64_t deadline_us, struct idem_redis_trouble *trouble);
 

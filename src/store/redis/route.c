@@ -97,6 +97,7 @@ int idem_redis_route_connect(struct idem_backend *store, struct idem_redis_node 
 
     if (node->link.context)
         return IDEM_OK;
+    node->proven = false;
     error =
         idem_redis_link_open(&node->link, &store->options, &node->address, deadline_us, trouble);
     if (!error)

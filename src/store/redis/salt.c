@@ -159,6 +159,45 @@ int idem_redis_salt_keep(struct idem_backend *store, int64_t deadline_us,
     return error;
 }
 
+/* In a cluster a node that no op is for need not be there. */
+static bool is_out_of_reach(const struct idem_backend *store, const char *key)
+{
+    uint16_t index;
+
+    if (store->options.topology != IDEM_REDIS_CLUSTER)
+        return false;
+    index = store->slots ? store->slots[idem_redis_slot(key)] : 0;
+    return index == 0 || !store->nodes[index - 1]->link.context;
+}
+
+int idem_redis_salt_prove(struct idem_backend *store, int64_t deadline_us,
+                          struct idem_redis_trouble *trouble)
+{
+    char key[IDEM_REDIS_KEY_MAX];
+    struct idem_salt salt = {{0}};
+    struct idem_redis_node *node;
+    bool found = false;
+    int error;
+
+    idem_redis_key_named(&store->options, IDEM_REDIS_NAME_SALT, key);
+    if (is_out_of_reach(store, key))
+        return IDEM_OK;
+    error = idem_redis_route(store, key, deadline_us, &node, trouble);
+    if (error || node->proven)
+        return error;
+    error = salt_read(store, key, deadline_us, &salt, &found, trouble);
+    if (error)
+        return error;
+    if (!found || sodium_memcmp(salt.bytes, store->salt.bytes, IDEM_SALT_SIZE) != 0)
+        return idem_redis_trouble_set(trouble, IDEM_ERR_UNSAFE, false,
+                                      "Redis at %s no longer holds the store that was opened: it "
+                                      "has lost its data, or is another one, and its keys are not "
+                                      "protected. Restart idem if that was meant",
+                                      node->link.place);
+    node->proven = true;
+    return IDEM_OK;
+}
+
 /* Another's salt in place of our own, if it is still ours. */
 static int salt_exchange(struct idem_backend *store, const struct idem_salt *salt,
                          int64_t deadline_us, struct idem_redis_trouble *trouble)

@@ -7,7 +7,7 @@
  * Reads no more of the record than head and identity, unless it is the answer. No flags: see
  * script_text.h.
  */
-const char idem_redis_script_claim[] = LUA_NOW
+const char idem_redis_script_claim[] = LUA_NOW LUA_REFUSAL
     "local lease, unknown_ttl, take, take_fence = struct.unpack('>I8I8BI8', ARGV[1])\n"
     "local fence, attempt, created = now, 1, now\n"
     "local old = redis.call('GETRANGE', KEYS[1], 0, 136)\n"
@@ -18,7 +18,9 @@ const char idem_redis_script_claim[] = LUA_NOW
     "  if last >= now then fence = last + 1 end\n"
     "  if state ~= 0 and now < expires then\n"
     "    local function say(letter, more)\n"
-    "      return struct.pack('>c1I8I8I4I8', letter, now, last, tries, more)\n"
+    "      local said = refusal() or struct.pack('>c1I8I8I4I8', letter, now, last, tries, more)\n"
+    "      if letter ~= 'C' or type(said) == 'table' then return said end\n"
+    "      return { said, redis.call('GET', KEYS[1]) }\n"
     "    end\n"
     "    if state == 1 and (now >= till or till - now > 2 * length) then state = 4 end\n"
     /* A failed record without fingerprint stands for a claim that was never seen. */
@@ -29,7 +31,7 @@ const char idem_redis_script_claim[] = LUA_NOW
     "    if state ~= 3 then\n"
     "      if caller ~= ARGV[2]:sub(50, 82) then return say('S', 0) end\n"
     "      if state == 1 then return say('P', till - now) end\n"
-    "      if state == 2 then return { say('C', 0), redis.call('GET', KEYS[1]) } end\n"
+    "      if state == 2 then return say('C', 0) end\n"
     "      if take ~= 2 and (take ~= 1 or take_fence ~= last) then\n"
     /* An abandoned record has a reason and was last written then; a lapsed one has none. */
     "        return say('U', reason ~= 0 and updated or till)\n"

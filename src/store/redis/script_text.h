@@ -67,6 +67,18 @@
     "end\n"
 
 /*
+ * A script that comes to write nothing runs on a replica as well, which may lag behind, or was a
+ * master until a moment ago. So it asks for something that a replica refuses, and that changes
+ * nothing: no expiry is as late. Only then: after a write Redis lets all others pass that it should
+ * refuse over maxmemory. What else a server has against writing does not matter here.
+ */
+#define LUA_REFUSAL                                                                           \
+    "local function refusal()\n"                                                              \
+    "  local reply = redis.pcall('PEXPIREAT', KEYS[1], '9007199254740992', 'XX', 'LT')\n"     \
+    "  if type(reply) == 'table' and reply.err:find('^READONLY') then return reply end\n"     \
+    "end\n"
+
+/*
  * The audit entry of what a person did, in the form of store/audit.h: ARGV[2] is who and why,
  * ARGV[3] the id. Its own id is the instant, made distinct and ascending. A cluster has no
  * KEYS[2]: the stream is in another slot there.
