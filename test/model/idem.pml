@@ -55,7 +55,7 @@ bool on_first[SLOTS]; /* which of the gateways serves it */
 bool alive[SLOTS];    /* its exchange goes on … */
 bool killed[SLOTS];   /* … or dies with its gateway */
 bool ready[SLOTS];    /* about to be sent */
-bool on_way[SLOTS];   /* sent, and not seen by the upstream yet */
+byte on_way[SLOTS];   /* sent with this fence, and not seen by the upstream yet */
 mtype:upstream_word word[SLOTS]; /* what the upstream answered */
 
 /* Ops whose sender stopped waiting: the store applies them when it pleases the network. */
@@ -214,7 +214,7 @@ inline client_told(client, what, recorded)
 /* ---- one guarded request */
 
 /* `settle`: something of the attempt that was found unknown may still reach the upstream. */
-#define LOOSE(x) (fence_of[x] == seen && (ready[x] || on_way[x]))
+#define LOOSE(x) ((ready[x] && fence_of[x] == seen) || on_way[x] == seen)
 #define UNSETTLED (LOOSE(1) || LOOSE(2) || LOOSE(3) || LOOSE(4) || LOOSE(5) || LOOSE(6) || \
                    LOOSE(7) || LOOSE(8))
 
@@ -263,7 +263,10 @@ claiming: /* idem_exchange_on_request(), _on_claim_result() */
                 late_take[me] = take;
                 late_seen[me] = seen;
                 printf("request %d: the claim gets no result\n", me);
-                goto claim_failed
+                if
+                :: goto claiming /* the store repeats it: once, within the call */
+                :: goto claim_failed
+                fi
             fi;
             if
             :: result == acquired ->
@@ -284,7 +287,8 @@ claiming: /* idem_exchange_on_request(), _on_claim_result() */
                 goto over
             :: result == in_progress -> goto waiting
             :: result == is_unknown -> seen = fence; goto found_unknown
-            fi /* `ended` cannot be: this exchange has not given its claim up */
+            :: result == ended -> goto claim_failed
+            fi
         }
 
 found_unknown: /* on_unknown() */
@@ -319,17 +323,18 @@ waiting:
         atomic {
             if
 #ifdef BREAK_WAITS_FOR_EVER
-            :: RUNNING -> goto waiting
+            :: RUNNING && owner != me -> goto waiting
 #endif
-            :: !RUNNING && take == take_fence -> take = take_none; goto claiming
-            :: !RUNNING && take != take_fence -> goto claiming
+            :: !(RUNNING && owner != me) && take == take_fence -> take = take_none; goto claiming
+            :: !(RUNNING && owner != me) && take != take_fence -> goto claiming
             fi
         }
 
 unsettled:
         atomic { !UNSETTLED || !IS_UNKNOWN || seen != fence -> seen = 0; goto claiming }
 
-claim_failed: /* idem_exchange_on_claim_failed(), undo_claim(): such a claim is never forwarded */
+claim_failed: /* idem_exchange_on_claim_failed(), undo_claim(): such a claim is never forwarded,
+                 though it may have been won */
         atomic {
 #ifdef BREAK_LOST_CLAIM_FORWARDED
             ready[me] = true; fence_of[me] = fence; goto executing;
@@ -388,7 +393,7 @@ executing: /* idem_exchange_execute() */
         if
         :: atomic {
                 ready[me] = false;
-                on_way[me] = true;
+                on_way[me] = fence_of[me];
                 printf("request %d: forwarded, fence %d\n", me, fence_of[me])
             }
         :: atomic { /* NOT_SENT */
@@ -477,11 +482,10 @@ over:   skip
 /* The upstream sees a request: it takes effect, or is answered as one that did not. */
 inline upstream_sees(x)
 {
-    on_way[x] = false;
     if
 #ifdef PROMISE
-    :: fence_of[x] < promised -> word[x] = no_effect
-    :: fence_of[x] >= promised ->
+    :: on_way[x] < promised -> word[x] = no_effect
+    :: on_way[x] >= promised ->
 #else
     :: true ->
 #endif
@@ -498,6 +502,7 @@ inline upstream_sees(x)
         word[x] = final
     :: word[x] = no_effect
     fi;
+    on_way[x] = 0;
     if
     :: alive[x]
     :: else -> word[x] = silence
@@ -529,7 +534,7 @@ inline kill(first)
 }
 
 #define REQUEST(x) \
-    :: atomic { on_way[x] -> upstream_sees(x) } \
+    :: atomic { on_way[x] != 0 -> upstream_sees(x) } \
     :: atomic { late_claim[x] -> late_claim[x] = false; \
                 store_claim(x, late_take[x], late_seen[x], result); \
                 late_take[x] = 0; late_seen[x] = 0 } \
