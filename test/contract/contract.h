@@ -153,6 +153,6 @@ struct chapter {
 
 extern const struct chapter chapter_batch, chapter_claim, chapter_compare, chapter_expiry,
     chapter_full, chapter_order, chapter_people, chapter_put, chapter_race, chapter_scan,
-    chapter_shared, chapter_verdict;
+    chapter_shared, chapter_story, chapter_verdict;
 
 #endif

@@ -15,9 +15,9 @@
 #define RULES_MAX 64
 
 static const struct chapter *const chapters[] = {
-    &chapter_claim,  &chapter_compare, &chapter_verdict, &chapter_people,
-    &chapter_expiry, &chapter_scan,    &chapter_batch,   &chapter_order,
-    &chapter_full,   &chapter_put,     &chapter_shared,  &chapter_race,
+    &chapter_claim,  &chapter_compare, &chapter_verdict, &chapter_people, &chapter_expiry,
+    &chapter_scan,   &chapter_batch,   &chapter_order,   &chapter_full,   &chapter_put,
+    &chapter_shared, &chapter_race,    &chapter_story,
 };
 
 static int chapter_run(const struct row *row, const struct chapter *chapter)
