@@ -104,14 +104,18 @@ static int link_lost(struct idem_pg_link *link)
     return IDEM_PG_LOST;
 }
 
-/* Warnings come where something was done otherwise than asked, such as a commit that stopped
- * waiting for its standby. */
+/*
+ * Warnings come where something was done otherwise than asked, such as a commit that stopped
+ * waiting for its standby. That there is no transaction block is not one of them: the round trip
+ * is one all the same.
+ */
 static void notice_receive(void *argument, const PGresult *result)
 {
     struct idem_pg_link *link = argument;
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 
-    if (severity && strcmp(severity, "WARNING") == 0)
+    if (severity && strcmp(severity, "WARNING") == 0 && (!state || strcmp(state, "25P01") != 0))
         link->warned = true;
 }
 

@@ -140,9 +140,15 @@ static int failure_note(struct idem_pg_link *link, const PGresult *result)
 
     snprintf(link->sqlstate, sizeof link->sqlstate, "%s", state ? state : "");
     idem_pg_fault_text(result, reason, sizeof reason);
-    idem_message_set(&link->message, "%s refused: %s%s%s%s",
-                     idem_pg_link_place(link, place, sizeof place), reason,
-                     state ? " (SQLSTATE " : "", state ? state : "", state ? ")" : "");
+    if (strcmp(link->sqlstate, "42501") == 0)
+        idem_message_set(&link->message,
+                         "the role of the store's URL may not do what a gateway does: %s. GRANT it "
+                         "what docs/guide/store-postgres.md lists",
+                         reason);
+    else
+        idem_message_set(&link->message, "%s refused: %s%s%s%s",
+                         idem_pg_link_place(link, place, sizeof place), reason,
+                         state ? " (SQLSTATE " : "", state ? state : "", state ? ")" : "");
     return state ? idem_pg_fault_judge(state) : IDEM_PG_LOST;
 }
 

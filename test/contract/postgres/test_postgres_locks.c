@@ -1,0 +1,411 @@
+/*
+ * What others do to the same rows at the same time, and what the server refuses: locks, deadlocks,
+ * serialization failures, a poisoned op, a full disk, a standby that is not waited for.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support.h"
+
+static char schema[40], url[URL_SIZE];
+
+static struct idem_store *fresh(const char *options)
+{
+    snprintf(schema, sizeof schema, "%s", schema_name());
+    url_make(schema, options, url);
+    return store_make(url);
+}
+
+static void end(struct idem_store *store)
+{
+    idem_store_close(store);
+    sql("DROP SCHEMA %s CASCADE", schema);
+}
+
+/* Waits, for a minute at most, until SQL says yes. */
+static void await(const char *question)
+{
+    int64_t until_us = steady_us() + MINUTE;
+
+    while (sql(question, schema) == 0) {
+        if (steady_us() > until_us)
+            fail_msg("it never came: %s", question);
+        (void)poll(NULL, 0, 5);
+    }
+}
+
+static const char *hex_of(const char *key)
+{
+    static char texts[4][IDEM_ID_TEXT_SIZE];
+    static unsigned next;
+    struct idem_id id = id_of(key);
+    char *text_of = texts[next++ % 4];
+
+    idem_id_format(&id, text_of);
+    return text_of;
+}
+
+/* An op that a thread applies, because it will have to wait. */
+struct waiter {
+    struct idem_store *store;
+    struct idem_op *ops[2];
+    size_t count;
+    int error;
+};
+
+static void *waiter_run(void *argument)
+{
+    struct waiter *waiter = argument;
+
+    waiter->error = idem_store_apply(waiter->store, waiter->ops, waiter->count, NULL);
+    return NULL;
+}
+
+static const char waits[] = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+                            "AND query LIKE '%%%s%%' AND pid <> pg_backend_pid()";
+
+/* The time of a verdict is after its wait for the row, not before. */
+static void locked_row_is_waited_for(void **state)
+{
+    struct idem_store *store = fresh("timeout=30s");
+    PGconn *other = sql_connect("idem");
+    struct idem_op op;
+    struct waiter waiter = {store, {&op}, 1, 0};
+    pthread_t thread;
+    int64_t released_us;
+
+    (void)state;
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    sql_state(other, "BEGIN; SELECT FROM %s.idempotency_keys FOR UPDATE", schema);
+    op_verdict(&op, IDEM_OP_FAIL, "k", "A", text(""));
+    assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
+    await(waits);
+    released_us = sql("SELECT extract(epoch FROM clock_timestamp()) * 1000000");
+    sql_state(other, "COMMIT");
+    pthread_join(thread, NULL);
+    assert_int_equal(waiter.error, IDEM_OK);
+    assert_int_equal(op.result, IDEM_RESULT_OK);
+    assert_true(op.out.now_us >= released_us);
+    idem_op_deinit(&op);
+    PQfinish(other);
+    end(store);
+}
+
+/* Nobody can hold a key's claims up by looking at its row. */
+static void replay_waits_for_nobody(void **state)
+{
+    struct idem_store *store = fresh("timeout=2s");
+    PGconn *other = sql_connect("idem");
+
+    (void)state;
+    claimed(store, "done", "A");
+    completed(store, "done", "A", "paid");
+    claimed(store, "running", "A");
+    sql_state(other, "BEGIN; SELECT FROM %s.idempotency_keys FOR UPDATE", schema);
+    assert_int_equal(claimed(store, "done", "B"), IDEM_RESULT_COMPLETED);
+    assert_int_equal(claimed(store, "running", "B"), IDEM_RESULT_IN_PROGRESS);
+    assert_int_equal(claimed(store, "running", "A"), IDEM_RESULT_ACQUIRED);
+    PQfinish(other);
+    end(store);
+}
+
+/* An op that timed out must not be applied by the server when its caller has long gone. */
+static void timed_out_op_is_not_applied_later(void **state)
+{
+    struct idem_store *store = fresh("timeout=500ms");
+    PGconn *other = sql_connect("idem");
+    struct idem_op op;
+
+    (void)state;
+    claimed(store, "k", "A");
+    sql_state(other, "BEGIN; SELECT FROM %s.idempotency_keys FOR UPDATE", schema);
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("late"));
+    assert_int_equal(apply(store, &op), IDEM_ERR_TIMEOUT);
+    await(
+        "SELECT 1 - count(*) FROM pg_stat_activity WHERE query LIKE '%%%s%%' AND state = 'active' "
+        "AND pid <> pg_backend_pid()");
+    sql_state(other, "COMMIT");
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_IN_PROGRESS);
+    assert_int_equal(applied(store, &op), IDEM_RESULT_OK);
+    idem_op_deinit(&op);
+    PQfinish(other);
+    end(store);
+}
+
+/*
+ * The store waits for a row of another transaction, which then wants one of the store's: the server
+ * ends one of both. When it was the store's it is repeated; the other one goes on in any case.
+ */
+static void deadlock_is_repeated(void **state)
+{
+    struct idem_store *store = fresh("timeout=60s");
+    PGconn *other = sql_connect("idem");
+    struct idem_op ops[2];
+    struct waiter waiter = {store, {&ops[0], &ops[1]}, 2, 0};
+    bool ascending = strcmp(hex_of("a"), hex_of("b")) < 0;
+    const char *first = hex_of(ascending ? "a" : "b"), *last = hex_of(ascending ? "b" : "a");
+    pthread_t thread;
+
+    (void)state;
+    claimed(store, "a", "A");
+    claimed(store, "b", "A");
+    op_verdict(&ops[0], IDEM_OP_FAIL, "a", "A", text(""));
+    op_verdict(&ops[1], IDEM_OP_FAIL, "b", "A", text(""));
+    sql_state(other,
+              "BEGIN; SET LOCAL deadlock_timeout = '60s'; SELECT FROM %s.idempotency_keys "
+              "WHERE id = '\\x%s' FOR UPDATE",
+              schema, last);
+    assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
+    await(waits);
+    assert_string_equal(sql_state(other,
+                                  "SELECT FROM %s.idempotency_keys WHERE id = '\\x%s' FOR "
+                                  "UPDATE",
+                                  schema, first),
+                        "00000");
+    sql_state(other, "COMMIT");
+    pthread_join(thread, NULL);
+    PQfinish(other);
+    assert_int_equal(waiter.error, IDEM_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ops[i].result, IDEM_RESULT_OK);
+        idem_op_deinit(&ops[i]);
+    }
+    await("SELECT (deadlocks > 0 AND '%s' <> '')::int FROM pg_stat_database WHERE datname = "
+          "current_database()");
+    end(store);
+}
+
+/* Makes a trigger that fails as told: `when` decides on NEW, `times` how often. */
+static void sabotage(const char *when, const char *state, int times)
+{
+    sql("SET search_path = %s; CREATE SEQUENCE failures; CREATE FUNCTION sabotage() RETURNS "
+        "trigger "
+        "LANGUAGE plpgsql SET search_path FROM CURRENT AS $$BEGIN IF (%s) AND nextval('failures') "
+        "<= %d THEN RAISE EXCEPTION 'sabotage' USING ERRCODE = '%s'; END IF; RETURN NEW; END$$; "
+        "CREATE TRIGGER sabotage BEFORE INSERT OR UPDATE ON idempotency_keys FOR EACH ROW EXECUTE "
+        "FUNCTION sabotage()",
+        schema, when, times, state);
+}
+
+static void serialization_failure_is_repeated(void **state)
+{
+    struct idem_store *store = fresh("timeout=30s");
+
+    (void)state;
+    sabotage("true", "40001", 3);
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    assert_int_equal(sql("SELECT last_value FROM %s.failures", schema), 4);
+    end(store);
+}
+
+/* A server whose sessions begin SERIALIZABLE is used READ COMMITTED, as the rules are written for.
+ */
+static void other_isolation_is_not_used(void **state)
+{
+    struct idem_store *store;
+
+    (void)state;
+    sql("ALTER ROLE idem SET default_transaction_isolation = 'serializable'");
+    store = fresh("");
+    sql("SET search_path = %s; CREATE FUNCTION level() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN "
+        "NEW.resolved_why = convert_to(current_setting('transaction_isolation'), 'UTF8'); RETURN "
+        "NEW; END$$; CREATE TRIGGER level BEFORE INSERT ON idempotency_keys FOR EACH ROW EXECUTE "
+        "FUNCTION level()",
+        schema);
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    assert_int_equal(sql("SELECT count(*) FROM %s.idempotency_keys WHERE resolved_why = 'read "
+                         "committed'",
+                         schema),
+                     1);
+    sql("ALTER ROLE idem RESET default_transaction_isolation");
+    end(store);
+}
+
+/* One op that the server refuses is found out by applying them one by one, and harms no other. */
+static void poisoned_op_is_told_apart(void **state)
+{
+    struct idem_store *store = fresh("");
+    struct idem_op ops[3];
+    struct idem_op *list[3] = {&ops[0], &ops[1], &ops[2]};
+
+    (void)state;
+    sabotage("NEW.key = 'poison'", "22000", 1000);
+    op_claim(&ops[0], "good", "A");
+    op_claim(&ops[1], "poison", "A");
+    op_claim(&ops[2], "also good", "A");
+    assert_int_equal(idem_store_apply(store, list, 3, NULL), IDEM_ERR_INVALID);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(apply(store, list[i]), i == 1 ? IDEM_ERR_INVALID : IDEM_OK);
+    assert_int_equal(ops[0].result, IDEM_RESULT_ACQUIRED);
+    assert_int_equal(ops[2].result, IDEM_RESULT_ACQUIRED);
+    end(store);
+}
+
+/* 53100 is what the server says when its disk is full. */
+static void full_disk_refuses_claims_only(void **state)
+{
+    struct idem_store *store = fresh("");
+    struct idem_op ops[2];
+    struct idem_op *list[2] = {&ops[0], &ops[1]};
+
+    (void)state;
+    claimed(store, "running", "A");
+    sabotage("NEW.state = 'processing'", "53100", 1);
+    op_claim(&ops[0], "new", "A");
+    op_verdict(&ops[1], IDEM_OP_COMPLETE, "running", "A", text("paid"));
+    assert_int_equal(idem_store_apply(store, list, 2, NULL), IDEM_OK);
+    assert_int_equal(ops[0].result, IDEM_RESULT_FULL);
+    assert_int_equal(ops[1].result, IDEM_RESULT_OK);
+    assert_false(ops[1].out.tombstoned);
+    assert_int_equal(claimed(store, "new", "A"), IDEM_RESULT_FULL); /* not asked for a while */
+    assert_int_equal(claimed(store, "running", "B"), IDEM_RESULT_COMPLETED);
+    end(store);
+}
+
+static void answer_without_room_is_a_tombstone(void **state)
+{
+    struct idem_store *store = fresh("");
+    struct idem_op op;
+
+    (void)state;
+    claimed(store, "k", "A");
+    sabotage("NEW.body IS NOT NULL", "53100", 1000);
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
+    assert_int_equal(applied(store, &op), IDEM_RESULT_OK);
+    assert_true(op.out.tombstoned);
+    idem_op_deinit(&op);
+    op_claim(&op, "k", "B");
+    assert_int_equal(applied(store, &op), IDEM_RESULT_COMPLETED);
+    assert_int_equal(op.out.found.record.answer.tombstone, IDEM_REASON_NO_ROOM);
+    assert_int_equal(op.out.found.record.answer.status, 201);
+    idem_op_deinit(&op);
+    end(store);
+}
+
+static void disk_without_any_room_is_an_error(void **state)
+{
+    struct idem_store *store = fresh("");
+    struct idem_op op;
+
+    (void)state;
+    claimed(store, "k", "A");
+    sabotage("true", "53100", 1000);
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
+    assert_int_equal(apply(store, &op), IDEM_ERR_FULL);
+    end(store);
+}
+
+/* A commit that stopped waiting for its standby is durable nowhere but here: never told as done. */
+static void standby_that_is_not_waited_for(void **state)
+{
+    static const char stuck[] = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "
+                                "wait_event = 'SyncRep' AND '%s' <> ''";
+    struct idem_store *store = fresh("timeout=1s");
+    struct idem_op op;
+    struct waiter waiter = {store, {&op}, 1, 0};
+    pthread_t thread;
+
+    (void)state;
+    sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    sql("SELECT pg_reload_conf()");
+    await("SELECT (current_setting('synchronous_standby_names') = 'nobody' AND '%s' <> '')::int");
+    op_claim(&op, "k", "A");
+    assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
+    await(stuck); /* the wait of the commit is broken off … */
+    pthread_join(thread, NULL);
+    assert_int_not_equal(waiter.error, IDEM_OK);
+    op_claim(&op, "k", "A"); /* … and the claim is there to be seen, but not known to be safe */
+    assert_int_equal(sql("SELECT count(*) FROM %s.idempotency_keys", schema), 1);
+    assert_int_not_equal(apply(store, &op), IDEM_OK);
+    sql("ALTER SYSTEM RESET synchronous_standby_names");
+    sql("SELECT pg_reload_conf()");
+    await("SELECT (current_setting('synchronous_standby_names') = '' AND '%s' <> 'x')::int");
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    end(store);
+}
+
+/* A row that somebody holds is passed over by a sweep; what it was changed to meanwhile counts. */
+static void sweep_leaves_what_has_moved(void **state)
+{
+    struct idem_store *store = fresh("timeout=5s");
+    PGconn *other = sql_connect("idem");
+    struct idem_op op, sweep = {.kind = IDEM_OP_SWEEP, .in.sweep.limit = 10};
+
+    (void)state;
+    claimed(store, "k", "A");
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
+    op.in.verdict.ttl_us = 0; /* expires at once */
+    assert_int_equal(applied(store, &op), IDEM_RESULT_OK);
+    sql_state(other, "BEGIN; UPDATE %s.idempotency_keys SET expires_at = 'infinity'", schema);
+    assert_int_equal(applied(store, &sweep), IDEM_RESULT_OK);
+    assert_int_equal(sweep.out.count, 0);
+    sql_state(other, "COMMIT");
+    PQfinish(other);
+    assert_int_equal(applied(store, &sweep), IDEM_RESULT_OK);
+    assert_int_equal(sweep.out.count, 0);
+    assert_false(sweep.out.more);
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_COMPLETED);
+    assert_int_equal(
+        sql("SELECT count(*) FROM %s.idempotency_keys WHERE sweep_at = 'infinity'", schema), 1);
+    end(store);
+}
+
+/* Somebody's old snapshot keeps what was swept from being cleaned up; a sweep is quick all the
+ * same, because it goes on where the last one has got to. */
+static void sweeps_do_not_walk_over_the_dead(void **state)
+{
+    struct idem_store *store = fresh("timeout=20s&vacuum=off");
+    PGconn *other = sql_connect("idem");
+    struct idem_op sweep = {.kind = IDEM_OP_SWEEP, .in.sweep.limit = 1000};
+    int64_t seen;
+
+    (void)state;
+    sql_state(other, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+    claimed(store, "k", "A");
+    sql("SET search_path = %s; INSERT INTO idempotency_keys SELECT sha256(int4send(i)), kind, "
+        "scope, key, method, "
+        "path, fingerprint, principal, 'failed', reason, owner, fence, attempt, lease, lease_until,"
+        " created_at, updated_at, now() - interval '1 hour', now() - interval '1 hour' + i * "
+        "interval '1 ms' FROM idempotency_keys, generate_series(1, 20000) i",
+        schema);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(applied(store, &sweep), IDEM_RESULT_OK);
+        assert_int_equal(sweep.out.count, 1000);
+        assert_int_equal(sweep.out.more, i < 19);
+    }
+    seen = sql("SELECT pg_stat_force_next_flush(); SELECT idx_tup_read FROM "
+               "pg_stat_user_indexes WHERE schemaname = '%s' AND indexrelname = "
+               "'idempotency_keys_sweep'",
+               schema);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(applied(store, &sweep), IDEM_RESULT_OK);
+    await("SELECT pg_stat_force_next_flush(); SELECT ('%s' <> '')::int");
+    assert_true(sql("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = '%s' AND "
+                    "indexrelname = 'idempotency_keys_sweep'",
+                    schema) < seen + 10000);
+    PQfinish(other);
+    end(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(locked_row_is_waited_for),
+        cmocka_unit_test(replay_waits_for_nobody),
+        cmocka_unit_test(timed_out_op_is_not_applied_later),
+        cmocka_unit_test(deadlock_is_repeated),
+        cmocka_unit_test(serialization_failure_is_repeated),
+        cmocka_unit_test(other_isolation_is_not_used),
+        cmocka_unit_test(poisoned_op_is_told_apart),
+        cmocka_unit_test(full_disk_refuses_claims_only),
+        cmocka_unit_test(answer_without_room_is_a_tombstone),
+        cmocka_unit_test(disk_without_any_room_is_an_error),
+        cmocka_unit_test(standby_that_is_not_waited_for),
+        cmocka_unit_test(sweep_leaves_what_has_moved),
+        cmocka_unit_test(sweeps_do_not_walk_over_the_dead),
+    };
+
+    return cmocka_run_group_tests_name("others, and refusals", tests, NULL, NULL);
+}

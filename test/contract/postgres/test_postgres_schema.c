@@ -1,0 +1,254 @@
+/* The schema: made, taken away, made by many at once, and refused where it does not fit. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support.h"
+
+#define VERSION   2 /* what this build needs */
+#define PROCESSES 4
+
+static int64_t tables_in(const char *schema)
+{
+    return sql("SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+               "WHERE n.nspname = '%s' AND c.relkind IN ('r', 'v')",
+               schema);
+}
+
+static int64_t functions_in(const char *schema)
+{
+    return sql("SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
+               "WHERE n.nspname = '%s'",
+               schema);
+}
+
+static int64_t schema_is_there(const char *schema)
+{
+    return sql("SELECT count(*) FROM pg_namespace WHERE nspname = '%s'", schema);
+}
+
+static void forward_and_back(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(schema, "", url);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, VERSION);
+    assert_int_equal(tables_in(schema), 4);
+    migrated(url, IDEM_SCHEMA_LATEST, VERSION, VERSION);
+    migrated(url, 1, VERSION, 1);
+    assert_int_equal(tables_in(schema), 4);
+    assert_int_equal(functions_in(schema), 2);
+    migrated(url, VERSION, 1, VERSION);
+    migrated(url, 0, VERSION, 0);
+    assert_int_equal(tables_in(schema), 0);
+    assert_int_equal(schema_is_there(schema), 0);
+    migrated(url, 0, 0, 0);
+    assert_int_equal(schema_is_there(schema), 0);
+}
+
+static void records_outlive_a_step_back(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make(schema_name(), "", url);
+    store = store_make(url);
+    claimed(store, "k", "A");
+    completed(store, "k", "A", "paid");
+    idem_store_close(store);
+    migrated(url, 1, VERSION, 1);
+    migrated(url, IDEM_SCHEMA_LATEST, 1, VERSION);
+    store = store_open(url);
+    assert_false(idem_store_is_new(store));
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_COMPLETED);
+    idem_store_close(store);
+    migrated(url, 0, VERSION, 0);
+}
+
+/* A schema that was there before, or that others use, is not taken away. */
+static void schema_of_others_stays(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(schema, "", url);
+    sql("CREATE SCHEMA %s", schema);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, VERSION);
+    migrated(url, 0, VERSION, 0);
+    assert_int_equal(schema_is_there(schema), 1);
+    sql("DROP SCHEMA %s", schema);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, VERSION);
+    sql("CREATE TABLE %s.orders (n int)", schema);
+    migrated(url, 0, VERSION, 0);
+    assert_int_equal(tables_in(schema), 1);
+    sql("DROP SCHEMA %s CASCADE", schema);
+}
+
+static void by_several_at_once(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+    pid_t children[PROCESSES];
+
+    (void)state;
+    url_make(schema, "timeout=60s", url);
+    for (int i = 0; i < PROCESSES; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            struct idem_migration migration;
+
+            _exit(idem_store_migrate(url, IDEM_SCHEMA_LATEST, &migration, NULL) ||
+                  migration.to != VERSION);
+        }
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int status;
+
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    migrated(url, 0, VERSION, 0);
+}
+
+static void not_migrated_is_told(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(schema, "", url);
+    refused(url, IDEM_ERR_UNAVAILABLE, "idem migrate URL");
+    sql("CREATE SCHEMA %s", schema);
+    refused(url, IDEM_ERR_UNAVAILABLE, "idem migrate URL");
+    sql("DROP SCHEMA %s", schema);
+}
+
+static void other_versions_are_refused(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(schema, "", url);
+    migrated(url, 1, 0, 1);
+    refused(url, IDEM_ERR_UNSUPPORTED, "idem migrate URL");
+    migrated(url, IDEM_SCHEMA_LATEST, 1, VERSION);
+    sql("UPDATE %s.idempotency_meta SET schema_version = 99", schema);
+    refused(url, IDEM_ERR_UNSUPPORTED, "version 99");
+    migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_UNSUPPORTED, "newer build");
+    migration_refused(url, 0, IDEM_ERR_UNSUPPORTED, "newer build");
+    sql("UPDATE %s.idempotency_meta SET schema_version = %d", schema, VERSION);
+    migration_refused(url, VERSION + 1, IDEM_ERR_INVALID, "no schema version");
+    migration_refused(url, -2, IDEM_ERR_INVALID, "no schema version");
+    migrated(url, 0, VERSION, 0);
+}
+
+/* A handle that is open while the schema changes under it stops, and says why. */
+static void changed_under_an_open_store(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+    struct idem_op op;
+
+    (void)state;
+    url_make(schema_name(), "", url);
+    store = store_make(url);
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    migrated(url, 1, VERSION, 1);
+    op_claim(&op, "k", "A");
+    assert_int_equal(apply(store, &op), IDEM_ERR_UNAVAILABLE);
+    idem_op_deinit(&op);
+    migrated(url, IDEM_SCHEMA_LATEST, 1, VERSION);
+    assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+    idem_store_close(store);
+    migrated(url, 0, VERSION, 0);
+}
+
+static void a_table_of_others_is_left(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(schema, "", url);
+    sql("CREATE SCHEMA %s; CREATE TABLE %s.idempotency_keys (request_id text)", schema, schema);
+    migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_UNAVAILABLE, "schema=");
+    assert_int_equal(tables_in(schema), 1);
+    refused(url, IDEM_ERR_UNAVAILABLE, "idem migrate URL");
+    sql("DROP SCHEMA %s CASCADE", schema);
+}
+
+static void first_opening_makes_the_salt(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+    struct idem_store *first, *second;
+    struct idem_salt a, b;
+
+    (void)state;
+    url_make(schema, "", url);
+    first = store_make(url);
+    second = store_open(url);
+    assert_true(idem_store_is_new(first));
+    assert_false(idem_store_is_new(second));
+    a = idem_store_salt(first);
+    b = idem_store_salt(second);
+    assert_memory_equal(a.bytes, b.bytes, sizeof a.bytes);
+    idem_store_close(first);
+    idem_store_close(second);
+    migrated(url, 0, VERSION, 0);
+}
+
+/* People read the table: words, instants, text where it is text. */
+static void people_can_read_it(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+    struct idem_store *store;
+    struct idem_op op;
+
+    (void)state;
+    url_make(schema, "", url);
+    store = store_make(url);
+    op_claim(&op, "k", "A");
+    op.in.claim.key = idem_bytes_make("a\xff\0b", 4);
+    op.in.claim.scope = text("caf\xc3\xa9");
+    assert_int_equal(applied(store, &op), IDEM_RESULT_ACQUIRED);
+    idem_op_deinit(&op);
+    assert_int_equal(sql("SELECT count(*) FROM %s.idempotency_records WHERE state = 'processing' "
+                         "AND kind = 'http' AND method = 'POST' AND path = '/payments' AND scope = "
+                         "U&'caf\\00e9' AND key = 'a\\377\\000b' AND lease = interval '10 seconds' "
+                         "AND lease_until - created_at = lease",
+                         schema),
+                     1);
+    assert_int_equal(sql("SELECT count(*) FROM %s.idempotency_keys WHERE state = 'processing' AND "
+                         "expires_at - lease_until = interval '24 hours'",
+                         schema),
+                     1);
+    idem_store_close(store);
+    migrated(url, 0, VERSION, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_and_back),
+        cmocka_unit_test(records_outlive_a_step_back),
+        cmocka_unit_test(schema_of_others_stays),
+        cmocka_unit_test(by_several_at_once),
+        cmocka_unit_test(not_migrated_is_told),
+        cmocka_unit_test(other_versions_are_refused),
+        cmocka_unit_test(changed_under_an_open_store),
+        cmocka_unit_test(a_table_of_others_is_left),
+        cmocka_unit_test(first_opening_makes_the_salt),
+        cmocka_unit_test(people_can_read_it),
+    };
+
+    return cmocka_run_group_tests_name("the schema of a PostgreSQL store", tests, NULL, NULL);
+}
