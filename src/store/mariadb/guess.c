@@ -130,9 +130,8 @@ static void clock_text(const struct guess *guess, struct idem_mariadb_text *text
         return;
     idem_mariadb_text_add(text, ",GREATEST(");
     idem_mariadb_text_now(text, store);
-    idem_mariadb_text_add(
-        text, ",LEAST(fence_floor,18446744073709551614)+1)INTO @n,@f FROM " IDEM_MARIADB_META
-              " WHERE one=1");
+    idem_mariadb_text_add(text, ",LEAST(fence_floor,18446744073709551614)+1)INTO @n,@f");
+    idem_mariadb_text_meta(text, store);
 }
 
 static void claims_text(struct guess *guess, struct idem_mariadb_text *text)
@@ -205,9 +204,11 @@ static void guess_text(struct guess *guess, struct idem_mariadb_text *text)
     for (unsigned i = 0; i < guess->other_count; i++)
         other_text(guess, guess->others[i]->op, text);
     idem_mariadb_text_add(text, ";SELECT @n");
-    if (guess->claim_count > 0)
-        idem_mariadb_text_add(text, ",@f,IF((SELECT fence_floor FROM " IDEM_MARIADB_META
-                                    " WHERE one=1)<@f,0,(SELECT 1 UNION SELECT 2))");
+    if (guess->claim_count > 0) {
+        idem_mariadb_text_add(text, ",@f,IF((SELECT fence_floor");
+        idem_mariadb_text_meta(text, guess->batch->store);
+        idem_mariadb_text_add(text, ")<@f,0,(SELECT 1 UNION SELECT 2))");
+    }
     if (transaction)
         idem_mariadb_text_add(text, ";COMMIT");
 }
@@ -275,9 +276,7 @@ int idem_mariadb_guess(struct idem_mariadb_batch *batch)
     guess_text(&guess, &batch->store->text);
     error = idem_mariadb_run(batch->store, guess_take, &guess);
     if (error == IDEM_ERR_CORRUPT)
-        return idem_mariadb_fault(&batch->store->link, error,
-                                  "the MariaDB store has lost the row of " IDEM_MARIADB_META
-                                  ": it cannot be trusted with keys");
+        return idem_mariadb_replaced(batch->store);
     if (!error)
         guess_finish(&guess);
     return error;

@@ -108,8 +108,8 @@ static void rows_text(const struct locked *locked, struct idem_mariadb_text *tex
     ids_add(locked, NULL, text);
     idem_mariadb_text_add(text, ")FOR UPDATE;SELECT ");
     idem_mariadb_text_now(text, locked->batch->store);
-    idem_mariadb_text_add(text, ",fence_floor,audit_number,audit_us FROM " IDEM_MARIADB_META
-                                " WHERE one=1");
+    idem_mariadb_text_add(text, ",fence_floor,audit_number,audit_us");
+    idem_mariadb_text_meta(text, locked->batch->store);
     if (locked->strict)
         idem_mariadb_text_add(text, " FOR UPDATE");
 }
@@ -402,8 +402,9 @@ static void guard_text(const struct locked *locked, uint64_t fence, struct idem_
 {
     if (locked->strict || fence == UINT64_MAX)
         return; /* nobody can have raised the mark since, or nothing here depends on it */
-    idem_mariadb_text_add(text,
-                          "SELECT IF((SELECT fence_floor FROM " IDEM_MARIADB_META " WHERE one=1)<");
+    idem_mariadb_text_add(text, "SELECT IF((SELECT fence_floor");
+    idem_mariadb_text_meta(text, locked->batch->store);
+    idem_mariadb_text_add(text, ")<");
     idem_mariadb_text_unsigned(text, fence);
     idem_mariadb_text_add(text, ",0,(SELECT 1 UNION SELECT 2));");
 }
@@ -455,9 +456,7 @@ int idem_mariadb_locked(struct idem_mariadb_batch *batch)
     idem_free(locked.notes);
     idem_free(locked.entries);
     if (error == IDEM_ERR_CORRUPT)
-        return idem_mariadb_fault(&batch->store->link, error,
-                                  "the MariaDB store has lost the row of " IDEM_MARIADB_META
-                                  ": it cannot be trusted with keys");
+        return idem_mariadb_replaced(batch->store);
     if (error == IDEM_ERR_NOMEM)
         return idem_mariadb_fault(&batch->store->link, error,
                                   "there is no memory left for a batch");

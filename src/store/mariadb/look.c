@@ -49,7 +49,8 @@ static bool look_text(const struct idem_mariadb_batch *batch, struct idem_mariad
     }
     idem_mariadb_text_add(text, ");SELECT ");
     idem_mariadb_text_now(text, batch->store);
-    idem_mariadb_text_add(text, ",fence_floor FROM " IDEM_MARIADB_META " WHERE one=1");
+    idem_mariadb_text_add(text, ",fence_floor");
+    idem_mariadb_text_meta(text, batch->store);
     return any;
 }
 
@@ -175,9 +176,7 @@ int idem_mariadb_look(struct idem_mariadb_batch *batch)
         error = absent_decide(&look);
     mysql_free_result(look.rows);
     if (error == IDEM_ERR_CORRUPT)
-        return idem_mariadb_fault(link, error,
-                                  "the MariaDB store has lost the row of " IDEM_MARIADB_META
-                                  ": it cannot be trusted with keys");
+        return idem_mariadb_replaced(batch->store);
     if (error == IDEM_ERR_NOMEM)
         return idem_mariadb_fault(link, error, "there is no memory left for what was found");
     return error;

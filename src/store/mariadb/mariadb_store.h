@@ -189,6 +189,9 @@ IDEM_MUST_CHECK int idem_mariadb_session_check(struct idem_mariadb_link *link,
                                                const struct idem_mariadb_facts *facts);
 IDEM_MUST_CHECK int idem_mariadb_session_need(struct idem_backend *store);
 
+/* There is no meta row, or another one: its fault. */
+IDEM_MUST_CHECK int idem_mariadb_replaced(struct idem_backend *store);
+
 /* text.c */
 void idem_mariadb_text_deinit(struct idem_mariadb_text *text);
 void idem_mariadb_text_clear(struct idem_mariadb_text *text);
@@ -197,6 +200,9 @@ void idem_mariadb_text_signed(struct idem_mariadb_text *text, int64_t number);
 void idem_mariadb_text_unsigned(struct idem_mariadb_text *text, uint64_t number);
 void idem_mariadb_text_bytes(struct idem_mariadb_text *text, struct idem_bytes bytes); /* x'..' */
 void idem_mariadb_text_id(struct idem_mariadb_text *text, const struct idem_id *id);
+
+/* " FROM … WHERE …": the meta row, if it is still that of the store that was opened. */
+void idem_mariadb_text_meta(struct idem_mariadb_text *text, const struct idem_backend *store);
 void idem_mariadb_text_now(struct idem_mariadb_text *text, const struct idem_backend *store);
 
 /* mariadb.c: ends the link's patience so long from now. */

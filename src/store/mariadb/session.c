@@ -192,15 +192,21 @@ static int meta_read(struct idem_backend *store, struct idem_mariadb_facts *fact
                               facts->schema, IDEM_MARIADB_SCHEMA);
 }
 
+int idem_mariadb_replaced(struct idem_backend *store)
+{
+    return idem_mariadb_fault(&store->link, IDEM_ERR_UNSAFE,
+                              "the store behind this URL is no longer the one that was opened: its "
+                              "row in " IDEM_MARIADB_META " has gone or is another's, and so are "
+                              "its keys. Restart idem if that was meant");
+}
+
 /* Another salt is another store: what was claimed in the one is not known to the other. */
 static int same_store_check(struct idem_backend *store, const struct idem_mariadb_facts *facts)
 {
     if (is_opening(store) ||
         (facts->has_salt && memcmp(&store->salt, &facts->salt, sizeof store->salt) == 0))
         return IDEM_OK;
-    return idem_mariadb_fault(&store->link, IDEM_ERR_UNSAFE,
-                              "the store behind this URL is no longer the one that was opened: its "
-                              "keys are not protected. Restart idem if that was meant");
+    return idem_mariadb_replaced(store);
 }
 
 int idem_mariadb_session_need(struct idem_backend *store)

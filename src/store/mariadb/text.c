@@ -94,6 +94,12 @@ void idem_mariadb_text_id(struct idem_mariadb_text *text, const struct idem_id *
     idem_mariadb_text_bytes(text, idem_bytes_make(id->bytes, IDEM_ID_SIZE));
 }
 
+void idem_mariadb_text_meta(struct idem_mariadb_text *text, const struct idem_backend *store)
+{
+    idem_mariadb_text_add(text, " FROM " IDEM_MARIADB_META " WHERE one=1 AND salt=");
+    idem_mariadb_text_bytes(text, idem_bytes_make(store->salt.bytes, IDEM_SALT_SIZE));
+}
+
 void idem_mariadb_text_now(struct idem_mariadb_text *text, const struct idem_backend *store)
 {
     if (store->clock)
