@@ -196,8 +196,9 @@ int idem_mariadb_replaced(struct idem_backend *store)
 {
     return idem_mariadb_fault(&store->link, IDEM_ERR_UNSAFE,
                               "the store behind this URL is no longer the one that was opened: its "
-                              "row in " IDEM_MARIADB_META " has gone or is another's, and so are "
-                              "its keys. Restart idem if that was meant");
+                              "row in " IDEM_MARIADB_META
+                              " has gone or is another's, and keys from "
+                              "before are not protected any more");
 }
 
 /* Another salt is another store: what was claimed in the one is not known to the other. */
