@@ -239,7 +239,7 @@ size_t idem_pg_record_bytes(const struct idem_record *record);
 struct idem_pg_space {
     uint64_t limit;  /* 0: none */
     uint64_t used;   /* table and indexes, when last looked */
-    uint64_t credit; /* records removed since it was over the limit: as many may come */
+    int64_t credit;  /* records removed since it was over the limit: as many may come */
     int64_t look_us; /* when to look again */
     int64_t full_us; /* until when the disk counts as full */
 };

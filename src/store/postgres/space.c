@@ -39,7 +39,7 @@ struct idem_pg_room idem_pg_space_room(const struct idem_pg_space *space, size_t
     bool disk = idem_pg_now_us() >= space->full_us;
 
     return (struct idem_pg_room){
-        .claims = disk && (!is_over(space) || space->credit >= claims),
+        .claims = disk && (!is_over(space) || space->credit >= (int64_t)claims),
         .answers = space->limit == 0 || space->used <= space->limit + reserve(space),
     };
 }
@@ -59,8 +59,6 @@ void idem_pg_space_looked(struct idem_pg_space *space, uint64_t used)
 
 void idem_pg_space_count(struct idem_pg_space *space, size_t added, size_t removed)
 {
-    if (!is_over(space))
-        return;
-    space->credit += removed;
-    space->credit -= added < space->credit ? added : space->credit;
+    if (is_over(space))
+        space->credit += (int64_t)removed - (int64_t)added;
 }

@@ -8,8 +8,8 @@ const char *const idem_pg_sql_rules_drop[] = {
 "    idempotency_verdict_word, idempotency_trace, idempotency_fence_lift, idempotency_get,",
 "    idempotency_resolve, idempotency_forget, idempotency_audit_add, idempotency_audit_page,",
 "    idempotency_scan, idempotency_sweep, idempotency_put, idempotency_adopt, idempotency_salt,",
-"    idempotency_confirm, idempotency_guess, idempotency_sweep_at, idempotency_above, idempotency_us,",
-"    idempotency_after, idempotency_state;",
+"    idempotency_confirm, idempotency_guess, idempotency_sweep_at, idempotency_above,",
+"    idempotency_us, idempotency_after, idempotency_state;",
 "DROP TYPE idempotency_result;",
 NULL,
 };

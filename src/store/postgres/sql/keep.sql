@@ -147,7 +147,8 @@ BEGIN
             p_fingerprint[i], p_principal[i], p_state[i], p_reason[i], p_owner[i], p_fence[i],
             p_attempt[i], p_lease[i], p_lease_until[i], p_created_at[i], p_updated_at[i],
             p_expires_at[i], greatest(p_expires_at[i], clock_timestamp()), p_status[i],
-            p_flags[i], p_tombstone[i], p_headers[i], p_body[i], p_resolved_by[i], p_resolved_why[i], p_resolved_at[i]
+            p_flags[i], p_tombstone[i], p_headers[i], p_body[i], p_resolved_by[i],
+            p_resolved_why[i], p_resolved_at[i]
         WHERE p_room
         ON CONFLICT (id) DO NOTHING;
         IF FOUND THEN
