@@ -1,5 +1,6 @@
 """One server process: started on a free port, waited for, stopped, killed, started again."""
 
+import contextlib
 import os
 import pwd
 import random
@@ -51,6 +52,16 @@ def free_port():
                     continue
             _ports_given.add(port)
             return port
+
+
+@contextlib.contextmanager
+def told(command):
+    """A program that is not there is told by its name: a missing server fails a test."""
+    try:
+        yield command
+    except (FileNotFoundError, PermissionError) as error:
+        raise Failed(f"{command[0]} cannot be run: ./check and `make contract` install it") \
+            from error
 
 
 def unprivileged(name):
@@ -173,9 +184,9 @@ class Server:
         environment = self.environment()
         if self.clock:
             environment.update(self.clock.environment())
-        with open(self.log, "ab") as log:
+        with open(self.log, "ab") as log, told(self.command()) as command:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
                 env=environment, start_new_session=True, **self.as_user())
         Guardian.get().watch(self.pid, self.fatal)
         return self
@@ -214,9 +225,10 @@ class Server:
 
     def run_tool(self, command):
         """A program of the server's own that must succeed."""
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              errors="replace", env=self.environment(), cwd=self.folder,
-                              check=False, **self.as_user())
+        with told(command):
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
+                                  text=True, errors="replace", env=self.environment(),
+                                  cwd=self.folder, check=False, **self.as_user())
         if done.returncode != 0:
             raise Failed(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
