@@ -18,7 +18,9 @@
  * The guard is for a fence. A row that another connection removes while this one waits to insert it
  * may have had a fence above @f, if the clock was stepped back; its removal raises the mark in the
  * same transaction. So the mark is read again after the insert, and when it has reached @f a
- * subquery of two rows ends the batch before COMMIT: it rolls back, and goes the long way.
+ * subquery of two rows ends the batch before COMMIT: it rolls back, and goes the long way. So it
+ * does when @n is old by then: a lease is given from when it was got, and not from when the wait
+ * began; nor is one renewed that ended during the wait.
  */
 #include <assert.h>
 
@@ -189,10 +191,32 @@ static void other_text(struct guess *guess, struct idem_op *op, struct idem_mari
     condition_text(op, text);
 }
 
-/* A single UPDATE is a transaction by itself. */
+static void guard_text(const struct guess *guess, struct idem_mariadb_text *text)
+{
+    const struct idem_backend *store = guess->batch->store;
+
+    idem_mariadb_text_add(text, guess->claim_count > 0 ? ",@f,IF(" : ",NULL,IF(");
+    if (guess->claim_count > 0) {
+        idem_mariadb_text_add(text, "(SELECT fence_floor");
+        idem_mariadb_text_meta(text, store);
+        idem_mariadb_text_add(text, ")<@f AND ");
+    }
+    idem_mariadb_text_now(text, store);
+    idem_mariadb_text_add(text, "<@n+");
+    idem_mariadb_text_signed(text, IDEM_MARIADB_FRESH_US);
+    idem_mariadb_text_add(text, IDEM_MARIADB_OR_AGAIN);
+}
+
+/* A single verdict is a transaction by itself, and may be as late as it likes. */
+static bool needs_transaction(const struct guess *guess)
+{
+    return guess->claim_count > 0 || guess->other_count > 1 ||
+           guess->others[0]->op->kind == IDEM_OP_RENEW;
+}
+
 static void guess_text(struct guess *guess, struct idem_mariadb_text *text)
 {
-    bool transaction = guess->claim_count > 0 || guess->other_count > 1;
+    bool transaction = needs_transaction(guess);
 
     idem_mariadb_text_clear(text);
     clock_text(guess, text);
@@ -204,13 +228,10 @@ static void guess_text(struct guess *guess, struct idem_mariadb_text *text)
     for (unsigned i = 0; i < guess->other_count; i++)
         other_text(guess, guess->others[i]->op, text);
     idem_mariadb_text_add(text, ";SELECT @n");
-    if (guess->claim_count > 0) {
-        idem_mariadb_text_add(text, ",@f,IF((SELECT fence_floor");
-        idem_mariadb_text_meta(text, guess->batch->store);
-        idem_mariadb_text_add(text, ")<@f,0,(SELECT 1 UNION SELECT 2))");
-    }
-    if (transaction)
+    if (transaction) {
+        guard_text(guess, text);
         idem_mariadb_text_add(text, ";COMMIT");
+    }
 }
 
 static int told_take(struct guess *guess, MYSQL_RES *result)

@@ -398,15 +398,25 @@ static void meta_text(const struct locked *locked, struct idem_mariadb_text *tex
     idem_mariadb_text_add(text, " WHERE one=1;");
 }
 
+/* As guess.c tells. With the meta row locked nobody can have raised the mark since. */
 static void guard_text(const struct locked *locked, uint64_t fence, struct idem_mariadb_text *text)
 {
-    if (locked->strict || fence == UINT64_MAX)
-        return; /* nobody can have raised the mark since, or nothing here depends on it */
-    idem_mariadb_text_add(text, "SELECT IF((SELECT fence_floor");
-    idem_mariadb_text_meta(text, locked->batch->store);
-    idem_mariadb_text_add(text, ")<");
-    idem_mariadb_text_unsigned(text, fence);
-    idem_mariadb_text_add(text, ",0,(SELECT 1 UNION SELECT 2));");
+    const struct idem_backend *store = locked->batch->store;
+
+    if (fence == UINT64_MAX)
+        return; /* nothing here depends on it */
+    idem_mariadb_text_add(text, "SELECT IF(");
+    if (!locked->strict) {
+        idem_mariadb_text_add(text, "(SELECT fence_floor");
+        idem_mariadb_text_meta(text, store);
+        idem_mariadb_text_add(text, ")<");
+        idem_mariadb_text_unsigned(text, fence);
+        idem_mariadb_text_add(text, " AND ");
+    }
+    idem_mariadb_text_now(text, store);
+    idem_mariadb_text_add(text, "<");
+    idem_mariadb_text_signed(text, locked->now_us + IDEM_MARIADB_FRESH_US);
+    idem_mariadb_text_add(text, IDEM_MARIADB_OR_AGAIN ";");
 }
 
 static void changes_text(struct locked *locked, struct idem_mariadb_text *text)

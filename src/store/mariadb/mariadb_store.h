@@ -45,10 +45,15 @@
 #define IDEM_MARIADB_META  "idempotency_meta"
 #define IDEM_MARIADB_VIEW  "idempotency_readable"
 
-#define IDEM_MARIADB_FENCE_MAX "18446744073709551615"
-
 /* The server's clock in microseconds: of the statement's start, and of no time zone. */
 #define IDEM_MARIADB_NOW "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))"
+
+/*
+ * A statement's clock is that of its start, before it has waited for locks. What was measured by it
+ * and is older than this when all is written is measured again: a claim that waited must not come
+ * with a lease that is over.
+ */
+#define IDEM_MARIADB_FRESH_US IDEM_SECOND_US
 
 /*
  * Every statement on several ids names the index: on a small table the optimizer would rather read
@@ -203,6 +208,8 @@ void idem_mariadb_text_id(struct idem_mariadb_text *text, const struct idem_id *
 
 /* " FROM … WHERE …": the meta row, if it is still that of the store that was opened. */
 void idem_mariadb_text_meta(struct idem_mariadb_text *text, const struct idem_backend *store);
+/* ",0,(…))": ends an IF( whose condition, if it does not hold, ends the batch. */
+#define IDEM_MARIADB_OR_AGAIN ",0,(SELECT 1 UNION SELECT 2))"
 void idem_mariadb_text_now(struct idem_mariadb_text *text, const struct idem_backend *store);
 
 /* mariadb.c: ends the link's patience so long from now. */

@@ -2,7 +2,6 @@
  * A row of the table from and to a record. Enumerations go both ways as their numbers, which are
  * those of the record: the table shows the words.
  */
-#include <stdlib.h>
 
 #include "base/memory.h"
 #include "store/keep.h"

@@ -4,10 +4,7 @@
  * the same address there may be another server by then.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include "base/memory.h"
 #include "store/mariadb/mariadb_store.h"
 
 /* SKIP LOCKED came with these. */

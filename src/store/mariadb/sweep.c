@@ -5,7 +5,8 @@
  */
 #include "store/mariadb/mariadb_store.h"
 
-#define STEPS_MAX 256 /* rows that one sweep looks at, however many it may remove */
+#define STEPS_MAX 256                     /* rows that one sweep looks at, and at most removes */
+#define AGAIN_US  (3600 * IDEM_SECOND_US) /* until a record without an outcome is looked at again */
 
 struct sweep {
     struct idem_backend *store;
@@ -84,7 +85,10 @@ static void ids_add(struct sweep *sweep, bool expired, struct idem_mariadb_text 
         idem_mariadb_text_add(text, "NULL");
 }
 
-/* A hint that cannot move, because the row is damaged, moves far away: it is not looked at again.
+/*
+ * Of a record without an outcome it is not known when its answer will expire, so it is looked at
+ * again before long. A hint that cannot move, because the row is damaged, moves far away: it is not
+ * looked at again.
  */
 static void changes_text(struct sweep *sweep, struct idem_mariadb_text *text)
 {
@@ -100,7 +104,13 @@ static void changes_text(struct sweep *sweep, struct idem_mariadb_text *text)
     idem_mariadb_text_add(text, ";UPDATE " IDEM_MARIADB_KEYS
                                 " FORCE INDEX(PRIMARY)SET sweep_us=IF(expires_us>");
     idem_mariadb_text_signed(text, sweep->now_us);
-    idem_mariadb_text_add(text, ",expires_us,");
+    idem_mariadb_text_add(text, ",IF(state IN(");
+    idem_mariadb_text_unsigned(text, IDEM_STATE_PROCESSING);
+    idem_mariadb_text_add(text, ",");
+    idem_mariadb_text_unsigned(text, IDEM_STATE_UNKNOWN);
+    idem_mariadb_text_add(text, "),LEAST(expires_us,");
+    idem_mariadb_text_signed(text, sweep->now_us + AGAIN_US);
+    idem_mariadb_text_add(text, "),expires_us),");
     idem_mariadb_text_signed(text, IDEM_NEVER_US);
     idem_mariadb_text_add(text, ")WHERE id IN(");
     ids_add(sweep, false, text);
@@ -122,8 +132,10 @@ int idem_mariadb_sweep(struct idem_backend *store, struct idem_op *op)
     sweep.steps = op->in.sweep.limit < STEPS_MAX ? op->in.sweep.limit : STEPS_MAX;
     rows_text(&sweep, &store->text);
     error = idem_mariadb_run(store, rows_take, &sweep);
-    if (error)
+    if (error) {
+        mysql_free_result(sweep.rows);
         return error;
+    }
     changes_text(&sweep, &store->text);
     op->out.now_us = sweep.now_us;
     op->out.more = mysql_num_rows(sweep.rows) > sweep.steps;
