@@ -2,6 +2,7 @@
  * Putting: a store is filled from another one, again and again until the gateways have moved. What
  * was recorded on either side since must never be lost to an older copy.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "contract.h"
@@ -206,6 +207,92 @@ static void test_what_stands(void **state)
     expect(put(world, later), OK);
 }
 
+/* What ran at the source when it was copied goes on here: it lapses, and its owner may still speak.
+ */
+static void test_running_lapses_here(void **state)
+{
+    struct world *world = *state;
+    const struct taken *taken;
+    struct idem_op *op;
+
+    claim(world, "k", "a");
+    taken = take(world, "k");
+    forget(world, "k", true);
+    advance(world, LEASE / 2);
+    expect(put(world, taken), OK);
+    expect(renew(world, "k", "a", LEASE / 4), OK);
+    expect(claim(world, "k", "a"), ACQUIRED); /* the same claim again */
+    advance(world, LEASE / 2 - 1);
+    expect(claim(world, "k", "b"), IN_PROGRESS);
+    advance(world, 1);
+    op = claim(world, "k", "b");
+    expect(op, UNKNOWN);
+    assert_int_equal(op->out.since_us, taken->record.lease_until_us);
+    assert_int_equal(op->out.fence, taken->record.fence);
+    expect(put(world, taken), CHANGED); /* renewed since */
+    expect(renew(world, "k", "a", LEASE), LOST);
+    expect(complete(world, "k", "a", "late"), OK);
+    op = claim(world, "k", "b");
+    expect(op, COMPLETED);
+    assert_bytes(op->out.found.record.answer.body, text("late"));
+}
+
+/* A copied claim is one like every other: its fence is above what it replaced, and grows. */
+static void test_fence_goes_on(void **state)
+{
+    struct world *world = *state;
+    const struct taken *taken;
+    struct idem_op *op;
+
+    claim(world, "k", "a");
+    abandon(world, "k", "a");
+    taken = take(world, "k");
+    forget(world, "k", false);
+    expect(put(world, taken), OK);
+    op = claim_taking(world, "k", "b", IDEM_TAKE_FENCE, taken->record.fence);
+    expect(op, ACQUIRED);
+    assert_int_equal(op->out.attempt, 2);
+    assert_true(op->out.fence > taken->record.fence);
+    expect(put(world, taken), CHANGED);
+    expect(complete(world, "k", "a", "late"), LOST);
+    expect(complete(world, "k", "b", "b's"), OK);
+}
+
+/* Where the answer has no room nothing is put: as a tombstone it would be lost for good. */
+static void test_full(void **state)
+{
+    static uint8_t body[3000];
+    struct world *world = *state;
+    struct taken *taken;
+    char key[32];
+    int refused = 0;
+
+    claim(world, "k", "a");
+    complete(world, "k", "a", "small");
+    taken = take(world, "k");
+    world_close(world);
+    world_unlink(world);
+    world_open(world, world->row->bounded);
+    taken->record.answer.body = idem_bytes_make(body, sizeof body);
+    for (int i = 0; i < 2000 && refused < 3; i++) {
+        struct idem_op *op;
+
+        snprintf(key, sizeof key, "copy %d", i);
+        taken->record.id = id_of(key);
+        op = put(world, taken);
+        if (op->result == IDEM_RESULT_FULL) {
+            refused++;
+            expect(get(world, key), ABSENT);
+        } else {
+            expect(op, OK);
+            assert_false(op->out.tombstoned);
+            assert_int_equal(record_of(world, key)->answer.body.size, sizeof body);
+        }
+    }
+    assert_int_equal(refused, 3);
+    expect(get(world, "copy 0"), FOUND); /* nothing made way for what came later */
+}
+
 static void test_expired_gives_way(void **state)
 {
     struct world *world = *state;
@@ -274,6 +361,10 @@ static const struct rule rules[] = {
      TRAIT_CLOCK},
     {"a later claim stands over no answer and over nothing that runs", test_what_stands,
      TRAIT_NONE},
+    {"what ran when it was copied lapses here, and its owner may still speak",
+     test_running_lapses_here, TRAIT_CLOCK},
+    {"the fence of a copy goes on", test_fence_goes_on, TRAIT_NONE},
+    {"a full store takes no copy, and nothing makes way for one", test_full, TRAIT_BOUND},
     {"what has expired gives way", test_expired_gives_way, TRAIT_CLOCK},
     {"a store without records adopts another's salt", test_adopt, TRAIT_NONE},
     {"an adopted salt is kept", test_adopt_is_kept, TRAIT_KEPT},

@@ -210,6 +210,94 @@ static void test_attempts_saturate(void **state)
     assert_int_equal(shelf.record.attempt, UINT32_MAX);
 }
 
+/* What is there when a copy is put: a record of owner 1 with fence 50, updated a second ago. */
+static struct idem_record record_put_over(enum idem_state state, int64_t lease_until_us)
+{
+    struct idem_record record = {
+        .kind = IDEM_KIND_HTTP,
+        .state = state,
+        .owner = owner_of(1),
+        .fence = 50,
+        .attempt = 1,
+        .lease_us = LEASE,
+        .lease_until_us = lease_until_us,
+        .updated_us = NOW - SECOND,
+        .expires_us = NOW + LEASE,
+    };
+
+    record.answer.status = state == IDEM_STATE_COMPLETED ? 200 : 0;
+    return record;
+}
+
+static void test_put(void **state)
+{
+    enum { OLD = -1, SAME = 0, NEW = 1 };
+    static const struct {
+        int there; /* its state, or ABSENT */
+        bool lapsed;
+        int owner, fence, updated; /* of the copy, beside it */
+        enum idem_result wanted;
+        bool written;
+    } cases[] = {
+        {ABSENT, false, 1, SAME, SAME, IDEM_RESULT_OK, true},
+        {PROCESSING, false, 1, SAME, SAME, IDEM_RESULT_OK, false}, /* the very same */
+        {COMPLETED, false, 1, SAME, SAME, IDEM_RESULT_OK, false},
+        {PROCESSING, false, 1, SAME, NEW, IDEM_RESULT_OK, true}, /* what it became since */
+        {PROCESSING, false, 2, SAME, NEW, IDEM_RESULT_OK, true}, /* a person settled it */
+        {COMPLETED, false, 2, SAME, NEW, IDEM_RESULT_OK, true},
+        {PROCESSING, false, 1, SAME, OLD, IDEM_RESULT_CHANGED, false},
+        {COMPLETED, false, 1, SAME, OLD, IDEM_RESULT_CHANGED, false},
+        {PROCESSING, false, 2, SAME, SAME, IDEM_RESULT_CHANGED, false},
+        {FAILED, false, 2, NEW, NEW, IDEM_RESULT_OK, true}, /* it was taken up there */
+        {FAILED, false, 2, NEW, OLD, IDEM_RESULT_OK, true},
+        {UNKNOWN, false, 2, NEW, NEW, IDEM_RESULT_OK, true},
+        {PROCESSING, true, 2, NEW, NEW, IDEM_RESULT_OK, true},
+        {PROCESSING, false, 2, NEW, NEW, IDEM_RESULT_CHANGED, false}, /* it runs */
+        {COMPLETED, false, 2, NEW, NEW, IDEM_RESULT_CHANGED, false},  /* it has an answer */
+        {FAILED, false, 2, OLD, NEW, IDEM_RESULT_CHANGED, false},
+        {UNKNOWN, false, 1, OLD, NEW, IDEM_RESULT_CHANGED, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct idem_record there =
+            record_put_over((enum idem_state)cases[i].there, cases[i].lapsed ? NOW : NOW + LEASE);
+        struct idem_op op = {.kind = IDEM_OP_PUT};
+        struct idem_transition transition;
+
+        op.in.put.record = record_put_over(IDEM_STATE_COMPLETED, NOW);
+        op.in.put.record.owner = owner_of((uint8_t)cases[i].owner);
+        op.in.put.record.fence += (uint64_t)(int64_t)cases[i].fence;
+        op.in.put.record.updated_us += cases[i].updated;
+        idem_transition(&op, NOW, cases[i].there ? &there : NULL, 0, true, &transition);
+        if (op.result != cases[i].wanted ||
+            (transition.change == IDEM_CHANGE_PUT) != cases[i].written)
+            fail_msg("case %zu: %s", i, idem_result_text(op.result));
+        if (cases[i].written)
+            assert_int_equal(transition.record.fence, op.in.put.record.fence);
+    }
+}
+
+static void test_put_over_expired(void **state)
+{
+    struct idem_record there = record_put_over(IDEM_STATE_COMPLETED, NOW);
+    struct idem_op op = {.kind = IDEM_OP_PUT};
+    struct idem_transition transition;
+
+    (void)state;
+    op.in.put.record = record_put_over(IDEM_STATE_PROCESSING, NOW + LEASE);
+    op.in.put.record.fence = 3;
+    idem_transition(&op, there.expires_us - 1, &there, 0, true, &transition);
+    assert_int_equal(op.result, IDEM_RESULT_CHANGED);
+    idem_transition(&op, there.expires_us, &there, 0, false, &transition);
+    assert_int_equal(op.result, IDEM_RESULT_FULL);
+    assert_int_equal(transition.change, IDEM_CHANGE_NONE);
+    idem_transition(&op, there.expires_us, &there, 0, true, &transition);
+    assert_int_equal(op.result, IDEM_RESULT_OK);
+    assert_int_equal(transition.change, IDEM_CHANGE_PUT);
+    assert_false(transition.created); /* something is there that must make way */
+}
+
 /* Without room: whatever would start an execution is refused, all else goes on. */
 static void test_no_room(void **state)
 {
@@ -340,6 +428,8 @@ int main(void)
         cmocka_unit_test(test_expired_fence_is_respected),
         cmocka_unit_test(test_times_saturate),
         cmocka_unit_test(test_attempts_saturate),
+        cmocka_unit_test(test_put),
+        cmocka_unit_test(test_put_over_expired),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_walks),
     };
