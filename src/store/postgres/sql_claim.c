@@ -99,7 +99,7 @@ const char *const idem_pg_sql_claim[] = {
 "            sweep_at = excluded.sweep_at, status = NULL, flags = NULL, tombstone = NULL,",
 "            headers = NULL, body = NULL, resolved_by = NULL, resolved_why = NULL,",
 "            resolved_at = NULL",
-"            WHERE v_lock; -- otherwise another one was quicker",
+"            WHERE o.id IS NOT NULL; -- otherwise another one was quicker",
 "        IF FOUND THEN",
 "            o.result := 'acquired';",
 "            o.fence := idempotency_fence_lift(o.fence, ARRAY[p_id], ARRAY[p_owner], '{}');",

@@ -389,12 +389,53 @@ static void sweeps_do_not_walk_over_the_dead(void **state)
     end(store);
 }
 
+/*
+ * Two claims wait for one failed record, which is removed meanwhile: both find nothing there, and
+ * one of them may have the id.
+ */
+static void record_that_goes_is_claimed_once(void **state)
+{
+    struct idem_store *stores[2] = {fresh("timeout=30s"), store_open(url)};
+    PGconn *other = sql_connect("idem");
+    struct idem_op ops[2];
+    struct waiter waiters[2];
+    pthread_t threads[2];
+    enum idem_result wanted = IDEM_RESULT_ACQUIRED;
+
+    (void)state;
+    assert_int_equal(claimed(stores[0], "k", "A"), IDEM_RESULT_ACQUIRED);
+    op_verdict(&ops[0], IDEM_OP_FAIL, "k", "A", text(""));
+    assert_int_equal(applied(stores[0], &ops[0]), IDEM_RESULT_OK);
+    sql_state(other, "BEGIN; DELETE FROM %s.idempotency_keys", schema);
+    for (size_t i = 0; i < 2; i++) {
+        op_claim(&ops[i], "k", i == 0 ? "B" : "C");
+        waiters[i] = (struct waiter){stores[i], {&ops[i]}, 1, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, waiter_run, &waiters[i]), 0);
+    }
+    await("SELECT (count(*) = 2)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+          "AND query LIKE '%%%s%%' AND pid <> pg_backend_pid()");
+    sql_state(other, "COMMIT");
+    for (size_t i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(waiters[i].error, IDEM_OK);
+    }
+    if (ops[0].result == IDEM_RESULT_ACQUIRED)
+        wanted = IDEM_RESULT_IN_PROGRESS;
+    else
+        assert_int_equal(ops[0].result, IDEM_RESULT_IN_PROGRESS);
+    assert_int_equal(ops[1].result, wanted);
+    PQfinish(other);
+    idem_store_close(stores[1]);
+    end(stores[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(locked_row_is_waited_for),
         cmocka_unit_test(replay_waits_for_nobody),
         cmocka_unit_test(timed_out_op_is_not_applied_later),
+        cmocka_unit_test(record_that_goes_is_claimed_once),
         cmocka_unit_test(deadlock_is_repeated),
         cmocka_unit_test(serialization_failure_is_repeated),
         cmocka_unit_test(other_isolation_is_not_used),
