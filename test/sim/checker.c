@@ -80,6 +80,11 @@ static void check_forward(struct world *world, uint16_t number, const struct ide
     } else if (request->heard_gone) {
         check_broken(world, CHECKER_DURABLE,
                      "request %u goes upstream, and knows that its claim is gone", number);
+    } else if (effect->kind == IDEM_EFFECT_FORWARD && request->probed &&
+               request->renews_heard <= request->renews_probed) {
+        check_broken(world, CHECKER_DURABLE,
+                     "request %u is told \"not executed\" and does not look at its claim again",
+                     number);
     } else if (request->saw_two) {
         check_broken(world, CHECKER_WAITER,
                      "request %u waited while two others ran, and executes after all", number);
@@ -87,21 +92,35 @@ static void check_forward(struct world *world, uint16_t number, const struct ide
     world->cover.situations[COVER_WAITER_EXECUTED] |= request->saw_running;
 }
 
+static void heard_claim(struct request *request, const struct idem_op *op)
+{
+    if (op->result == IDEM_RESULT_IN_PROGRESS) {
+        request->saw_two |= request->saw_running && request->running_fence != op->out.fence;
+        request->saw_running = true;
+        request->running_fence = op->out.fence;
+    } else if (op->result == IDEM_RESULT_UNKNOWN) {
+        request->saw_unknown = true;
+        request->unknown_fence = op->out.fence;
+    }
+}
+
 void check_heard(struct world *world, uint16_t number, const struct idem_event *event)
 {
     struct request *request = &world->requests[number];
     const struct idem_op *op = event->op;
 
-    if (event->kind == IDEM_EVENT_STORE_FAILED && event->op_kind == IDEM_OP_GET)
-        request->heard_look = true;
+    if (event->kind == IDEM_EVENT_STORE_FAILED) {
+        request->heard_look |= event->op_kind == IDEM_OP_GET;
+        request->renews_heard += event->op_kind == IDEM_OP_RENEW;
+    }
     if (event->kind != IDEM_EVENT_STORE_RESULT)
         return;
     switch (op->kind) {
     case IDEM_OP_CLAIM:
-        request->heard_other |=
-            op->result == IDEM_RESULT_IN_PROGRESS || op->result == IDEM_RESULT_UNKNOWN;
+        heard_claim(request, op);
         break;
     case IDEM_OP_RENEW:
+        request->renews_heard++;
         request->heard_gone = op->result == IDEM_RESULT_LOST;
         break;
     case IDEM_OP_COMPLETE:
@@ -138,7 +157,7 @@ static void check_bypass(struct world *world, struct request *request, uint16_t 
     world->tracks[request->id].bypassed = true;
     if (!world->policy.fail_open)
         check_broken(world, CHECKER_DURABLE, "request %u goes unguarded", number);
-    else if (request->heard_other)
+    else if (request->saw_running || request->saw_unknown)
         check_broken(world, CHECKER_DURABLE,
                      "request %u goes unguarded, and knows of another attempt", number);
 }
@@ -309,7 +328,8 @@ static void check_claims_ended(struct world *world)
         if (request->verdict && request->verdict_life == gateway->life && !request->verdict_applied)
             check_broken(world, CHECKER_LOST, "the %s of request %u never came to the store",
                          idem_op_kind_text(request->verdict), i);
-        else if (holds && !request->verdict && world->clock_max_us < track->expires_us)
+        else if (holds && !request->verdict && !request->orphan &&
+                 world->clock_max_us < track->expires_us)
             check_broken(world, CHECKER_LOST, "request %u leaves its claim without a verdict", i);
     }
 }

@@ -13,7 +13,7 @@ enum life { GONE, LIVE, EITHER };
 
 static enum life track_life(const struct world *world, const struct track *track, int64_t now_us)
 {
-    if (track->state == 0 || now_us >= track->expires_us)
+    if (track->state == 0 || now_us >= track->expires_last_us)
         return GONE;
     return world->clock_max_us >= track->expires_us ? EITHER : LIVE;
 }
@@ -32,6 +32,11 @@ static bool track_over(const struct track *track, int64_t now_us)
 static int64_t after(int64_t now_us, int64_t length_us)
 {
     return length_us == IDEM_NEVER_US ? IDEM_NEVER_US : now_us + length_us;
+}
+
+static void track_expire(struct track *track, int64_t at_us)
+{
+    track->expires_us = track->expires_last_us = at_us;
 }
 
 static struct answer answer_of(const struct idem_answer *answer)
@@ -79,6 +84,8 @@ static bool acquired_before(struct world *world, const struct track *track,
     if (track->holder != number || life == GONE)
         return false;
     if (track->state == IDEM_STATE_PROCESSING && request->acquired) {
+        if (op->out.fence != request->fence && life == EITHER)
+            return false; /* it had expired, and this is another claim of the key */
         if (op->out.fence != request->fence)
             check_broken(world, CHECKER_FENCE, "request %u: its claim again, and another fence",
                          number);
@@ -110,7 +117,7 @@ static void on_acquired(struct world *world, struct track *track, uint16_t numbe
         track_begin(world, track);
     else if (track->state == IDEM_STATE_FAILED)
         world->cover.situations[COVER_KEY_FAILED_AGAIN] = true;
-    request->orphan = request->verdict_applied;
+    request->orphan = request->over || request->verdict_applied || world->stray;
     world->cover.situations[COVER_CLAIM_ORPHAN] |= request->orphan;
     track->state = IDEM_STATE_PROCESSING;
     track->phantom = false;
@@ -120,7 +127,7 @@ static void on_acquired(struct world *world, struct track *track, uint16_t numbe
     track->fence = track->fence_max = op->out.fence;
     track->lease_us = world->policy.lease_us;
     track->lease_until_us = now_us + track->lease_us;
-    track->expires_us = after(track->lease_until_us, world->policy.unknown_ttl_us);
+    track_expire(track, after(track->lease_until_us, world->policy.unknown_ttl_us));
     request->acquired = true;
     request->fence = op->out.fence;
     request->attempt = op->out.attempt;
@@ -183,16 +190,10 @@ static void on_claim_refused(struct world *world, struct track *track, uint16_t 
         if (life == LIVE && !final && track_over(track, op->out.now_us))
             check_broken(world, CHECKER_STUCK, "request %u is told in_progress, and nobody runs",
                          number);
-        if (request->saw_running && request->running_fence != op->out.fence)
-            request->saw_two = true;
-        request->saw_running = true;
-        request->running_fence = op->out.fence;
         break;
     case IDEM_RESULT_UNKNOWN:
         if (life == LIVE && !final)
             check_unknown_told(world, track, number, op);
-        request->saw_unknown = true;
-        request->unknown_fence = op->out.fence;
         break;
     case IDEM_RESULT_MISMATCH:
         world->cover.situations[COVER_CLIENT_OTHER_PAYLOAD] = true;
@@ -251,7 +252,7 @@ static void on_renew(struct world *world, struct track *track, uint16_t number,
     }
     if (until_us > track->lease_until_us)
         track->lease_until_us = until_us;
-    track->expires_us = after(track->lease_until_us, world->policy.unknown_ttl_us);
+    track_expire(track, after(track->lease_until_us, world->policy.unknown_ttl_us));
 }
 
 /* Who fails a key that is not there leaves a mark, so that a late claim of its own finds it. */
@@ -261,7 +262,23 @@ static void on_phantom(struct world *world, struct track *track, uint16_t number
     track->state = IDEM_STATE_FAILED;
     track->phantom = track->over = true;
     track->holder = number;
-    track->expires_us = op->out.now_us + world->policy.lease_us;
+    track_expire(track, op->out.now_us + world->policy.lease_us);
+}
+
+/* A fail on what may have expired: the mark of an absent claim, or the record's own end. */
+static void on_either(struct world *world, struct track *track, uint16_t number,
+                      const struct idem_op *op)
+{
+    int64_t before_us = track->expires_last_us;
+    int64_t failed_us = after(op->out.now_us, world->policy.ttl_us);
+
+    on_phantom(world, track, number, op);
+    if (failed_us < track->expires_us)
+        track->expires_us = failed_us;
+    if (failed_us > track->expires_last_us)
+        track->expires_last_us = failed_us;
+    if (before_us > track->expires_last_us)
+        track->expires_last_us = before_us;
 }
 
 /* A key that is given back as failed: nothing has happened for it, and nothing can any more. */
@@ -295,7 +312,7 @@ static void verdict_take(struct world *world, struct track *track, const struct 
     }
     if (op->kind == IDEM_OP_FAIL)
         check_without_effect(world, track);
-    track->expires_us = after(now_us, world->policy.ttl_us);
+    track_expire(track, after(now_us, world->policy.ttl_us));
     track->state = op->kind == IDEM_OP_FAIL ? IDEM_STATE_FAILED : IDEM_STATE_COMPLETED;
     if (op->kind == IDEM_OP_COMPLETE) {
         track->recorded = answer_of(&op->in.verdict.answer);
@@ -331,10 +348,10 @@ static void on_verdict(struct world *world, struct track *track, uint16_t number
                          number);
         return;
     }
-    if (ok && awaited) {
+    if (ok && life == EITHER && op->kind == IDEM_OP_FAIL) {
+        on_either(world, track, number, op);
+    } else if (ok && awaited) {
         verdict_take(world, track, op);
-    } else if (ok && life == EITHER && op->kind == IDEM_OP_FAIL && !again) {
-        on_phantom(world, track, number, op);
     } else if (ok && !again) {
         check_broken(world, CHECKER_OWNER, "request %u records %s on a key that request %u holds",
                      number, idem_op_kind_text(op->kind), track->holder);
@@ -352,7 +369,7 @@ static void on_resolve(struct world *world, struct track *track, const struct id
         check_broken(world, CHECKER_OWNER, "a person settles a key that has its verdict");
     track->holder = NOBODY;
     track->state = op->in.resolve.completed ? IDEM_STATE_COMPLETED : IDEM_STATE_FAILED;
-    track->expires_us = after(op->out.now_us, op->in.resolve.ttl_us);
+    track_expire(track, after(op->out.now_us, op->in.resolve.ttl_us));
     track->recorded = answer_of(&op->in.resolve.answer);
     if (track->recorded.status == 0)
         track->recorded.tombstone = IDEM_REASON_RESOLVED;

@@ -20,6 +20,7 @@
     X(STORE_CUT, "store: applied, the reply lost")                                 \
     X(STORE_LATE, "store: applied when the sender had given up")                   \
     X(STORE_DUPLICATE, "store: batch applied twice")                               \
+    X(STORE_REPEATED, "store: batch repeated within one call")                     \
     X(STORE_PARTIAL, "store: half of a batch applied")                             \
     X(STORE_DOWN, "store: down")                                                   \
     X(STORE_FULL, "store: full")                                                   \

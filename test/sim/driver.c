@@ -352,6 +352,12 @@ static void item_upstream(struct world *world, struct gateway *gateway, const st
     world->cover.situations[COVER_UPSTREAM_TIMED_OUT] |= item->kind == ITEM_LATE;
     if (item->kind == ITEM_HEAD)
         session->held = item->index;
+    if (item->kind == ITEM_END && execution->probe) {
+        struct request *request = &world->requests[session->request];
+
+        request->probed = true;
+        request->renews_probed = request->renews;
+    }
     if (session->bypassed)
         session_bypassed(world, session, execution, event.kind);
     else

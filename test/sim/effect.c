@@ -72,6 +72,7 @@ static void effect_store(struct world *world, struct gateway *gateway, struct se
         request->verdict_life = gateway->life;
         request->verdict_applied = false;
     }
+    request->renews += op.kind == IDEM_OP_RENEW;
     if (effect->background) {
         sender_submit(world, gateway, NULL, &op);
         return;

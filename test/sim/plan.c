@@ -50,6 +50,7 @@ static void faults_draw(struct dice *dice, struct plan *plan)
     plan->cut = some(dice, 150);
     plan->late = some(dice, 100);
     plan->duplicate = some(dice, 100);
+    plan->repeat = some(dice, 100);
     plan->partial = some(dice, 300);
     plan->pause = some(dice, 25);
     plan->crash = some(dice, 15);
@@ -69,7 +70,7 @@ static void faults_draw(struct dice *dice, struct plan *plan)
 static void calm_down(struct plan *plan)
 {
     plan->calm = true;
-    plan->lose = plan->cut = plan->late = plan->duplicate = plan->partial = 0;
+    plan->lose = plan->cut = plan->late = plan->duplicate = plan->repeat = plan->partial = 0;
     plan->pause = plan->crash = plan->downs = plan->jumps = 0;
     plan->delay_us = plan->lease_us / 100;
 }

@@ -38,8 +38,8 @@ struct plan {
     int64_t active_us;   /* how long there is trouble */
 
     /* chances, of a thousand */
-    unsigned lose, cut, late, duplicate, partial; /* each call of the store */
-    unsigned pause, crash;                        /* each step and effect of a gateway */
+    unsigned lose, cut, late, duplicate, repeat, partial; /* each call of the store */
+    unsigned pause, crash;                                /* each step and effect of a gateway */
     unsigned trouble;   /* the upstream: how often it does not just answer */
     unsigned gone;      /* a client that gives up closes its connection */
     unsigned abort;     /* each request is destroyed by its gateway at some time */

@@ -42,20 +42,35 @@ void store_end(struct world *world)
             store_message_free(world, i);
 }
 
-/* The same batch comes once more, long after. */
-static void message_double(struct world *world, const struct message *message)
+/* The same batch comes once more; nobody waits for what that brings. */
+static void message_double(struct world *world, const struct message *message, int64_t at_us,
+                           bool stray)
 {
     struct event event = {.kind = EVENT_ARRIVAL, .index = store_message_new(world)};
     struct message *twin = &world->messages[event.index];
-    int64_t at_us = world->now_us + dice_range(&world->dice, 1, world->plan.late_us);
 
     twin->orphan = true;
+    twin->stray = stray;
     twin->gateway = message->gateway;
     memcpy(twin->askers, message->askers, sizeof twin->askers);
     twin->count = message->count;
     memcpy(twin->ops, message->ops, message->count * sizeof message->ops[0]);
-    world->cover.situations[COVER_STORE_DUPLICATE] = true;
     world_at(world, at_us < world->quiet_us ? at_us : world->quiet_us, event);
+}
+
+/*
+ * The backend has lost its connection and sends the batch on another, within the same call: what
+ * counts is the second one's result. The first one comes before it, or long after.
+ */
+static int64_t message_repeat(struct world *world, const struct message *message, int64_t at_us)
+{
+    struct dice *dice = &world->dice;
+    bool after = dice_chance(dice, 150);
+
+    world->cover.situations[COVER_STORE_REPEATED] = true;
+    message_double(world, message, after ? at_us + dice_range(dice, 1, world->plan.late_us) : at_us,
+                   after);
+    return at_us + dice_range(dice, 1, world->plan.call_us);
 }
 
 void store_send(struct world *world, uint16_t number)
@@ -77,9 +92,13 @@ void store_send(struct world *world, uint16_t number)
             at_us = at_us < world->quiet_us ? at_us : world->quiet_us;
             late = at_us >= world->now_us + plan->call_us;
         }
-        /* Only of a batch that its sender gives up is there a second one. */
-        if ((late || message->lose || message->cut) && dice_chance(dice, plan->duplicate))
-            message_double(world, message);
+        if ((late || message->lose || message->cut) && dice_chance(dice, plan->duplicate)) {
+            world->cover.situations[COVER_STORE_DUPLICATE] = true;
+            message_double(world, message, world->now_us + dice_range(dice, 1, plan->late_us),
+                           true);
+        } else if (!late && dice_chance(dice, plan->repeat)) {
+            at_us = message_repeat(world, message, at_us);
+        }
     }
     world_at(world, at_us, event);
 }
@@ -91,6 +110,7 @@ static void ops_apply(struct world *world, struct message *message, size_t count
 
     for (size_t i = 0; i < count; i++)
         ops[i] = &message->ops[i];
+    world->stray = message->stray;
     error = mutant_apply(world, ops, count);
     if (error)
         check_broken(world, CHECKER_WORLD, "the store fails: %s", idem_error_text(error));

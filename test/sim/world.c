@@ -354,7 +354,8 @@ static void world_begin(struct world *world, uint64_t seed, unsigned mutant, boo
     world->now_us = world->clock_offset_us = world->clock_max_us = 0;
     world->clock = (struct idem_clock){world_clock, world};
     world->store = NULL;
-    world->quiet = world->final = world->store_down = world->store_full = false;
+    world->quiet = world->final = world->stray = false;
+    world->store_down = world->store_full = false;
     world->event_count = world->request_count = world->execution_count = 0;
     world->variant_count = world->variant_next = 0;
     world->event_order = 0;

@@ -105,14 +105,16 @@ struct request {
     struct idem_owner owner;
     bool final_phase;
 
-    /* What the store was seen to tell its owner (checker.c). */
+    /* What the store was seen to do for its owner, and what its driver has heard (checker.c). */
     bool acquired, told_completed, verdict_ok;
     bool orphan;            /* acquired when it had been given back: nobody drives it */
-    bool heard_other;       /* its driver knows of another attempt */
-    bool heard_gone;        /* and that its claim is not its own any more */
+    bool heard_gone;        /* that its claim is not its own any more */
     bool heard_lost;        /* its verdict was lost … */
     enum idem_state looked; /* … and the record that it found then, or 0 */
     bool heard_look;
+    bool probed;
+    uint8_t renews, renews_heard; /* submitted, and come to an end */
+    uint8_t renews_probed;        /* submitted when the probe's answer had ended */
     bool saw_unknown, saw_running, saw_two;
     uint64_t fence, unknown_fence, running_fence;
     uint32_t attempt, key_life, told_life;
@@ -186,7 +188,9 @@ struct execution {
 
 /* A batch on its way to the store. Sized for the sender's calls; see store_faults.c. */
 struct message {
-    bool used, orphan, applied, lose, cut;
+    bool used, lose, cut;
+    bool orphan;     /* nobody waits for what it brings … */
+    bool stray;      /* … and its sender may have been answered before it arrives */
     uint8_t partial; /* only so many ops are applied, then it fails */
     uint8_t gateway;
     uint32_t life, call;
@@ -270,9 +274,10 @@ struct track {
     uint8_t payload, principal;
     uint32_t life; /* grows when the key begins anew */
     uint64_t fence, fence_max;
-    int64_t lease_us, lease_until_us, expires_us;
-    int64_t abandoned_us; /* when UNKNOWN */
-    uint16_t told_to;     /* the last request that got a final answer, or NOBODY */
+    int64_t lease_us, lease_until_us;
+    int64_t expires_us, expires_last_us; /* not before the one, and not after the other */
+    int64_t abandoned_us;                /* when UNKNOWN */
+    uint16_t told_to;                    /* the last request that got a final answer, or NOBODY */
     struct answer recorded, told;
     unsigned effects; /* in this life */
     uint16_t effect_of;
@@ -301,6 +306,7 @@ struct world {
     struct idem_clock clock;
     struct idem_store *store;
     bool quiet, final, store_down, store_full;
+    bool stray; /* the batch that is being applied is one */
     int64_t quiet_us, final_us;
 
     struct event events[EVENTS_MAX];
