@@ -72,10 +72,10 @@
  * nothing: no expiry is as late. Only then: after a write Redis lets all others pass that it should
  * refuse over maxmemory. What else a server has against writing does not matter here.
  */
-#define LUA_REFUSAL                                                                           \
-    "local function refusal()\n"                                                              \
-    "  local reply = redis.pcall('PEXPIREAT', KEYS[1], '9007199254740992', 'XX', 'LT')\n"     \
-    "  if type(reply) == 'table' and reply.err:find('^READONLY') then return reply end\n"     \
+#define LUA_REFUSAL                                                                       \
+    "local function refusal()\n"                                                          \
+    "  local reply = redis.pcall('PEXPIREAT', KEYS[1], '9007199254740992', 'XX', 'LT')\n" \
+    "  if type(reply) == 'table' and reply.err:find('^READONLY') then return reply end\n" \
     "end\n"
 
 /*
