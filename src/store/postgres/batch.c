@@ -21,7 +21,8 @@
 #include "store/postgres/postgres_store.h"
 
 #define CALLS_MAX      64
-#define TRIP_BYTES_MAX (16u << 20) /* of parameters, but never less than one op */
+#define TRIP_BYTES_MAX (16u << 20)            /* of parameters, but never less than one op */
+#define BRIEF_US       (600 * IDEM_SECOND_US) /* records that live no longer leave many dead rows */
 #define PAUSE_US_MIN   (IDEM_SECOND_US / 200)
 #define PAUSE_US_MAX   (IDEM_SECOND_US / 4)
 
@@ -202,11 +203,22 @@ static int look_send(const struct idem_backend *store, struct idem_pg_trip *trip
     return idem_pg_trip_send(trip, sql, NULL);
 }
 
+/* Tells what counts records, and what is left dead, of an op that was applied. */
+static void op_count(struct idem_backend *store, const struct idem_op *op)
+{
+    size_t removed = op->kind == IDEM_OP_SWEEP
+                         ? op->out.count
+                         : op->kind == IDEM_OP_FORGET && op->result == IDEM_RESULT_OK;
+    bool brief = op->kind == IDEM_OP_COMPLETE && op->in.verdict.ttl_us < BRIEF_US;
+
+    idem_pg_space_count(&store->space, op->result == IDEM_RESULT_ACQUIRED, removed);
+    idem_pg_vacuum_count(&store->vacuum, removed + brief);
+}
+
 /* The results of a round trip that is committed. */
 static int calls_decode(struct batch *batch, const struct idem_pg_trip *trip)
 {
     struct idem_backend *store = batch->store;
-    size_t added = 0, removed = 0;
     int error = IDEM_OK;
 
     for (size_t i = 0; i < batch->call_count && !error; i++) {
@@ -215,15 +227,9 @@ static int calls_decode(struct batch *batch, const struct idem_pg_trip *trip)
 
         error = idem_pg_call_decode(store, call->group, trip->results[trip->preface + i], ops,
                                     call->count, &batch->room);
-        for (size_t n = 0; n < call->count && !error; n++) {
-            added += ops[n]->result == IDEM_RESULT_ACQUIRED;
-            removed += ops[n]->kind == IDEM_OP_SWEEP    ? ops[n]->out.count
-                       : ops[n]->kind == IDEM_OP_FORGET ? ops[n]->result == IDEM_RESULT_OK
-                                                        : 0;
-        }
+        for (size_t n = 0; n < call->count && !error; n++)
+            op_count(store, ops[n]);
     }
-    idem_pg_space_count(&store->space, added, removed);
-    idem_pg_vacuum_count(&store->vacuum, removed);
     if (error)
         idem_message_set(&store->link.message,
                          error == IDEM_ERR_NOMEM

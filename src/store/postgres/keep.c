@@ -6,7 +6,7 @@
 #include "store/keep.h"
 #include "store/postgres/postgres_store.h"
 
-#define SCAN_LOOK_MAX   20000 /* rows that one page may look at: a filter may take few */
+#define SCAN_LOOK_MAX   5000 /* rows that one page may look at: a filter may take few */
 #define SWEEP_BYTES_MAX (INT64_C(4) << 20) /* of answers that one sweep removes */
 #define DEEP_EVERY_US   (60 * IDEM_SECOND_US)
 #define DEEP_SOON_US    IDEM_SECOND_US

@@ -143,6 +143,7 @@ static int host_connect(struct idem_pg_link *link, int64_t deadline_us)
         idem_message_set(&link->message, "there is no memory left for a connection");
         return IDEM_ERR_NOMEM;
     }
+    link->doubtful = true;
     PQsetNoticeReceiver(link->connection, notice_receive, link);
     if (PQstatus(link->connection) == CONNECTION_BAD)
         return link_lost(link);

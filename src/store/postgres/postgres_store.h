@@ -77,6 +77,7 @@ struct idem_pg_link {
     size_t host;                       /* the one that is connected, or to be tried first */
     bool doubtful;                     /* something was done whose durability nobody confirmed */
     bool warned;                       /* the server has sent a warning during this round trip */
+    int64_t started_us;                /* when the server was started, by its own clock */
     bool set_isolation;                /* its default is not READ COMMITTED */
     char sync_word[16];                /* for synchronous_commit */
     char sqlstate[IDEM_PG_STATE_SIZE]; /* of the last failure; empty: not from the server */
@@ -154,6 +155,7 @@ struct idem_pg_trip {
     struct idem_pg_link *link;
     int64_t deadline_us;
     bool confirms;  /* its commit makes certain what was in doubt */
+    bool guarded;   /* statement preface - 1 sets how it is to be done */
     size_t preface; /* statements before the caller's first */
     size_t count;
     PGresult *results[IDEM_PG_STATEMENTS_MAX]; /* of each statement sent, in order */
@@ -268,11 +270,11 @@ enum idem_pg_vacuum_step {
 struct idem_pg_vacuum {
     enum idem_pg_vacuum_step step;
     PGconn *connection;
-    size_t swept;             /* records removed since the last time */
+    size_t dead, needed;      /* dead rows left since the last time; how many it takes */
     int64_t due_us, until_us; /* when to look again; when to give up */
 };
 
-void idem_pg_vacuum_count(struct idem_pg_vacuum *vacuum, size_t removed);
+void idem_pg_vacuum_count(struct idem_pg_vacuum *vacuum, size_t dead);
 void idem_pg_vacuum_step(struct idem_pg_vacuum *vacuum, const struct idem_pg_link *link);
 void idem_pg_vacuum_close(struct idem_pg_vacuum *vacuum);
 

@@ -9,6 +9,7 @@
  * Scripts are many statements, which only the simple protocol takes: this connection leaves
  * pipeline mode, and is closed in the end. A transaction-level lock works through pgbouncer too.
  */
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -285,6 +286,7 @@ int idem_pg_migrate(const struct idem_url *url, int version, struct idem_migrati
         *message = work->link.message;
     if (!error)
         *ret_migration = (struct idem_migration){work->from, work->to};
+    sodium_memzero(work, sizeof *work); /* a password is in it */
     idem_free(work);
     return error;
 }

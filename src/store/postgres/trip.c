@@ -4,10 +4,14 @@
  * never left open between two packets of ours is what pgbouncer can give to any of its
  * connections.
  *
- *   1. the first statement sets, for this transaction alone, how durable its commit is to be and
- *      how long the server may work on it: one that outlives its caller must not act much later
- *   2. a link that is in doubt asks for a commit that confirms everything before it
+ *   1. the first statement sets, for this transaction alone, how durable its commit is to be, how
+ *      long the server may work on it (one that outlives its caller must not act much later), and
+ *      that it may not keep to itself that it did not wait for a standby
+ *   2. a link that is in doubt asks for a commit that confirms everything before it: by the last
+ *      statement, for rows of keys are locked before that of the whole store, here as everywhere
  *   3. results are looked at only when the Sync was answered: before, nothing is certain
+ *   4. behind pgbouncer a server may go and come back, or another one take its place, while this
+ *      connection stays: what is seen there is in doubt as after any lost connection
  *
  * Sending and receiving go on side by side, because a server that cannot get rid of its answers
  * stops reading.
@@ -74,6 +78,9 @@ int idem_pg_trip_send(struct idem_pg_trip *trip, const char *sql, struct idem_pg
     return IDEM_PG_DONE;
 }
 
+/* The columns of the first statement, as far as they are looked at. */
+enum guard_field { GUARD_STARTED = 3 };
+
 static int guard_send(struct idem_pg_trip *trip, bool sync, int64_t work_us)
 {
     int64_t left_us = trip->deadline_us - idem_pg_now_us();
@@ -82,7 +89,8 @@ static int guard_send(struct idem_pg_trip *trip, bool sync, int64_t work_us)
 
     snprintf(sql, sizeof sql,
              "SELECT set_config('synchronous_commit','%s',true),"
-             "set_config('statement_timeout','%lld',true)",
+             "set_config('statement_timeout','%lld',true),"
+             "set_config('client_min_messages','warning',true),pg_postmaster_start_time()",
              sync ? trip->link->sync_word : "off", (long long)(left_ms > 1 ? left_ms : 1));
     return idem_pg_trip_send(trip, sql, NULL);
 }
@@ -90,21 +98,25 @@ static int guard_send(struct idem_pg_trip *trip, bool sync, int64_t work_us)
 int idem_pg_trip_begin(struct idem_pg_trip *trip, struct idem_pg_link *link, bool sync,
                        int64_t work_us, int64_t deadline_us)
 {
-    char sql[IDEM_PG_SQL_SIZE];
     int outcome = IDEM_PG_DONE;
 
-    *trip = (struct idem_pg_trip){.link = link, .deadline_us = deadline_us};
+    *trip = (struct idem_pg_trip){.link = link, .deadline_us = deadline_us, .guarded = true};
     if (link->set_isolation)
         outcome = idem_pg_trip_send(trip, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", NULL);
     if (!outcome)
         outcome = guard_send(trip, sync, work_us);
     trip->confirms = sync && link->doubtful;
-    if (!outcome && trip->confirms) {
-        snprintf(sql, sizeof sql, "SELECT \"%s\".idempotency_confirm()", link->settings->schema);
-        outcome = idem_pg_trip_send(trip, sql, NULL);
-    }
     trip->preface = trip->count;
     return outcome;
+}
+
+static int confirm_send(struct idem_pg_trip *trip)
+{
+    char sql[IDEM_PG_SQL_SIZE];
+
+    snprintf(sql, sizeof sql, "SELECT \"%s\".idempotency_confirm()",
+             trip->link->settings->schema);
+    return idem_pg_trip_send(trip, sql, NULL);
 }
 
 /* Sends what is left and takes in what has come, until a result is there or nothing is to be sent.
@@ -195,13 +207,43 @@ static int result_take(struct idem_pg_trip *trip, size_t *index, int *failure, b
     }
 }
 
+/* What the server said of itself while it did this: DONE, or AGAIN when that leaves a doubt. */
+static int server_watch(struct idem_pg_trip *trip)
+{
+    struct idem_pg_link *link = trip->link;
+    bool failed = false;
+    int64_t started_us = link->started_us;
+
+    if (trip->guarded)
+        started_us =
+            idem_pg_cell_instant(trip->results[trip->preface - 1], 0, GUARD_STARTED, &failed);
+    if (link->warned) {
+        link->doubtful = true;
+        idem_message_set(&link->message,
+                         "the server did not wait for its standby: whether it is durable there is "
+                         "not known");
+        return IDEM_PG_AGAIN;
+    }
+    if (started_us != link->started_us) {
+        link->started_us = started_us;
+        if (!link->doubtful) {
+            link->doubtful = true;
+            idem_message_set(&link->message, "the server was started anew, or is another one");
+            return IDEM_PG_AGAIN;
+        }
+    }
+    return IDEM_PG_DONE;
+}
+
 int idem_pg_trip_end(struct idem_pg_trip *trip)
 {
     struct idem_pg_link *link = trip->link;
     size_t index = 0;
     bool last = false;
-    int failure = IDEM_PG_DONE;
+    int failure = trip->confirms ? confirm_send(trip) : IDEM_PG_DONE;
 
+    if (failure)
+        return failure;
     link->warned = false;
     if (!PQpipelineSync(link->connection))
         return trip_lost(trip);
@@ -214,17 +256,15 @@ int idem_pg_trip_end(struct idem_pg_trip *trip)
     for (size_t i = 0; i < trip->count && !failure; i++)
         if (!trip->results[i])
             failure = trip_lost(trip);
-    if (!failure && link->warned) {
-        link->doubtful = true;
-        idem_message_set(&link->message,
-                         "the server did not wait for its standby: whether it is durable there is "
-                         "not known");
-        failure = IDEM_PG_AGAIN;
-    }
-    if (failure)
+    if (!failure)
+        failure = server_watch(trip);
+    if (failure) {
         idem_pg_trip_free(trip);
-    else if (trip->confirms)
+    } else if (trip->confirms) {
         link->doubtful = false;
+        PQclear(trip->results[--trip->count]); /* the caller's own is the last one */
+        trip->results[trip->count] = NULL;
+    }
     return failure;
 }
 

@@ -5,7 +5,7 @@
  * role owns the table starts a VACUUM itself, on a connection of its own that nobody ever waits
  * for:
  *
- *   idle        until enough was swept, and not too soon after the last time
+ *   idle        until enough was swept, or written by keys that live shortly, and not too soon
  *   connecting  a connection is being made
  *   asking      whether this role may, and whether what is gone is much beside what lives
  *   working     the VACUUM runs; one that is at work already (SKIP_LOCKED) is left to it
@@ -14,24 +14,25 @@
  * ends in idle: this is a help, and nothing that anybody relies on.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "store/postgres/postgres_store.h"
 
-#define SWEPT_MIN        4000
+#define DEAD_MIN         4000
 #define LOOK_EVERY_US    (IDEM_SECOND_US / 50)
 #define EVERY_US         (2 * IDEM_SECOND_US)
 #define AFTER_REFUSAL_US (600 * IDEM_SECOND_US)
 #define WORK_US_MAX      (3600 * IDEM_SECOND_US)
 
-/* NULL: not the owner. */
+/* How many dead rows there are above what is tolerated; NULL: this role is not the owner. */
 static const char question[] = "SELECT CASE WHEN pg_has_role(c.relowner, 'USAGE') "
-                               "THEN (s.n_dead_tup > 2000 + s.n_live_tup / 5)::int END "
+                               "THEN s.n_dead_tup - 2000 - s.n_live_tup / 5 END "
                                "FROM pg_class c JOIN pg_stat_all_tables s ON s.relid = c.oid "
                                "WHERE c.oid = '\"%s\".idempotency_keys'::regclass";
 
-void idem_pg_vacuum_count(struct idem_pg_vacuum *vacuum, size_t removed)
+void idem_pg_vacuum_count(struct idem_pg_vacuum *vacuum, size_t dead)
 {
-    vacuum->swept += removed;
+    vacuum->dead += dead;
 }
 
 void idem_pg_vacuum_close(struct idem_pg_vacuum *vacuum)
@@ -70,11 +71,27 @@ static void connect_step(struct idem_pg_vacuum *vacuum, const char *schema)
     vacuum_send(vacuum, question, schema, IDEM_PG_VACUUM_ASKING);
 }
 
+/* Begins the VACUUM, or waits until as many more were swept as are missing. */
+static void question_answered(struct idem_pg_vacuum *vacuum, const char *schema,
+                              const char *surplus)
+{
+    long long number = surplus ? strtoll(surplus, NULL, 10) : 0;
+
+    vacuum->dead = 0;
+    vacuum->needed = number < -DEAD_MIN ? (size_t)-number : DEAD_MIN;
+    if (!surplus)
+        vacuum_rest(vacuum, AFTER_REFUSAL_US);
+    else if (number < 0)
+        vacuum_rest(vacuum, EVERY_US);
+    else
+        vacuum_send(vacuum, "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) \"%s\".idempotency_keys", schema,
+                    IDEM_PG_VACUUM_WORKING);
+}
+
 /* The answer to the question, or the end of the VACUUM. */
 static void answer_step(struct idem_pg_vacuum *vacuum, const char *schema)
 {
-    PGresult *result;
-    bool allowed = true, wanted = false;
+    PGresult *result, *last = NULL;
 
     if (PQflush(vacuum->connection) < 0 || !PQconsumeInput(vacuum->connection)) {
         vacuum_rest(vacuum, EVERY_US);
@@ -83,20 +100,16 @@ static void answer_step(struct idem_pg_vacuum *vacuum, const char *schema)
     if (PQisBusy(vacuum->connection))
         return;
     while ((result = PQgetResult(vacuum->connection)) != NULL) {
-        if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1) {
-            allowed = !PQgetisnull(result, 0, 0);
-            wanted = PQgetvalue(result, 0, 0)[0] == '1';
-        }
-        PQclear(result);
+        PQclear(last);
+        last = result;
     }
-    if (vacuum->step == IDEM_PG_VACUUM_WORKING || !wanted) {
-        vacuum->swept =
-            allowed && !wanted && vacuum->step != IDEM_PG_VACUUM_WORKING ? SWEPT_MIN : 0;
-        vacuum_rest(vacuum, allowed ? EVERY_US : AFTER_REFUSAL_US);
-        return;
-    }
-    vacuum_send(vacuum, "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) \"%s\".idempotency_keys", schema,
-                IDEM_PG_VACUUM_WORKING);
+    if (vacuum->step == IDEM_PG_VACUUM_WORKING)
+        vacuum_rest(vacuum, EVERY_US);
+    else
+        question_answered(vacuum, schema,
+                          PQntuples(last) == 1 && !PQgetisnull(last, 0, 0) ? PQgetvalue(last, 0, 0)
+                                                                           : NULL);
+    PQclear(last);
 }
 
 void idem_pg_vacuum_step(struct idem_pg_vacuum *vacuum, const struct idem_pg_link *link)
@@ -104,8 +117,8 @@ void idem_pg_vacuum_step(struct idem_pg_vacuum *vacuum, const struct idem_pg_lin
     const char *schema = link->settings->schema;
     int64_t now_us;
 
-    if (!link->settings->vacuum ||
-        (vacuum->step == IDEM_PG_VACUUM_IDLE && vacuum->swept < SWEPT_MIN))
+    if (!link->settings->vacuum || (vacuum->step == IDEM_PG_VACUUM_IDLE &&
+                                    vacuum->dead < (vacuum->needed ? vacuum->needed : DEAD_MIN)))
         return;
     now_us = idem_pg_now_us();
     if (now_us < vacuum->due_us)

@@ -11,6 +11,7 @@
  *
  *   ratio_max     table and indexes, in parts of the rows that live at that moment (their own
  *                 bytes, without any index), the most that was seen once the first keys had expired
+ *   ratio_peak    the same at the end, in parts of the most that has lived at once
  *   sweep_ms_max  the longest sweep; a claim that comes meanwhile waits for so long
  *   batch_ms_…    how long a batch took, after a sweep and otherwise
  */
@@ -51,7 +52,7 @@ struct churn {
     uint8_t body[220], headers[96];
     size_t headers_size;
     struct times plain, after_sweep, sweeps;
-    double ratio_max;
+    double ratio_max, live_max, total;
     bool more;
 };
 
@@ -219,6 +220,8 @@ static void sample(struct churn *churn, bool last)
                              "%s.idempotency_keys k WHERE expires_at > clock_timestamp()");
     if (now_s() - churn->started > 2 * churn->ttl_s + 10 && total / live > churn->ratio_max)
         churn->ratio_max = total / live;
+    churn->live_max = live > churn->live_max ? live : churn->live_max;
+    churn->total = total;
     fprintf(stderr,
             "%6.0f s %8llu claimed %8llu removed, table %5.0f MB, indexes %4.0f MB, live %4.0f MB,"
             " dead rows %7.0f, ratio %.2f\n",
@@ -235,16 +238,18 @@ static void report(struct churn *churn)
                                    "'idempotency_keys' AND schemaname = '%s'");
     double seconds = now_s() - churn->started;
 
-    printf("{\"keys\": %llu, \"keys_per_s\": %.0f, \"ratio_max\": %.2f, \"hot_updates\": %.3f, "
+    printf("{\"keys\": %llu, \"keys_per_s\": %.0f, \"ratio_max\": %.2f, "
+           "\"ratio_peak\": %.2f, \"hot_updates\": %.3f, "
            "\"sweeps\": %zu, \"sweep_ms_p50\": %.2f, \"sweep_ms_p99\": %.2f, "
            "\"sweep_ms_max\": %.2f, \"batch_ms_p50\": %.2f, \"batch_ms_p99\": %.2f, "
            "\"batch_ms_max\": %.2f, \"batch_after_sweep_ms_p50\": %.2f, "
            "\"batch_after_sweep_ms_p99\": %.2f, \"batch_after_sweep_ms_max\": %.2f}\n",
            (unsigned long long)churn->claimed, (double)churn->claimed / seconds, churn->ratio_max,
-           hot, churn->sweeps.count, times_at(&churn->sweeps, 0.5), times_at(&churn->sweeps, 0.99),
-           times_at(&churn->sweeps, 1), times_at(&churn->plain, 0.5), times_at(&churn->plain, 0.99),
-           times_at(&churn->plain, 1), times_at(&churn->after_sweep, 0.5),
-           times_at(&churn->after_sweep, 0.99), times_at(&churn->after_sweep, 1));
+           churn->total / churn->live_max, hot, churn->sweeps.count, times_at(&churn->sweeps, 0.5),
+           times_at(&churn->sweeps, 0.99), times_at(&churn->sweeps, 1),
+           times_at(&churn->plain, 0.5), times_at(&churn->plain, 0.99), times_at(&churn->plain, 1),
+           times_at(&churn->after_sweep, 0.5), times_at(&churn->after_sweep, 0.99),
+           times_at(&churn->after_sweep, 1));
 }
 
 /* The watcher has a connection of its own; the store's URL without its options is libpq's. */

@@ -36,7 +36,7 @@ CREATE TABLE idempotency_keys (
 ) WITH (
     -- A verdict is a new version of its row: room for it on the same page makes it a HOT update,
     -- which touches no index.
-    fillfactor = 80,
+    fillfactor = 75,
     -- Rows come and go all the time: clean up early, at full speed, and keep the pages.
     autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_threshold = 2000,
