@@ -207,17 +207,18 @@ static void locked_rows_are_waited_for(void **state)
 }
 
 /*
- * Until somebody has waited for a row for so many seconds. The server shows who waits as of some
- * time ago, unless nobody has asked for 100 ms.
+ * Until somebody waits for a row, and for so long. The server shows who waits as of some time ago,
+ * unless nobody has asked for 100 ms.
  */
-static void lock_wait_await(int seconds)
+static void lock_wait_await(int64_t length_us)
 {
+    int64_t begun_us = steady_us();
+
     do {
         poll(NULL, 0, 150);
-    } while (sql_number(NULL,
-                        "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE "
-                        "trx_state='LOCK WAIT' AND trx_wait_started<=NOW()-INTERVAL %d SECOND",
-                        seconds) == 0);
+    } while (sql_number(NULL, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE "
+                              "trx_state='LOCK WAIT'") == 0 ||
+             steady_us() < begun_us + length_us);
 }
 
 struct late {
@@ -286,7 +287,7 @@ static void waiting_apply(struct waiting *waiting, const char *database, const c
     pthread_t thread;
 
     assert_int_equal(pthread_create(&thread, NULL, waiting_run, waiting), 0);
-    lock_wait_await(3);
+    lock_wait_await(3 * SECOND);
     sql_commit(held);
     pthread_join(thread, NULL);
 }

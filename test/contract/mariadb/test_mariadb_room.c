@@ -159,11 +159,37 @@ static void the_hint_decides_nothing(void **state)
     assert_int_equal(swept(store), 0);
     assert_int_equal(sql_number(database, "SELECT COUNT(*) FROM idempotency_keys WHERE "
                                           "sweep_us=expires_us"),
-                     2);
+                     1);
     now_us += TTL;
     assert_int_equal(swept(store), 1);
     now_us += LEASE + UNKNOWN_TTL;
     assert_int_equal(swept(store), 1);
+    idem_store_close(store);
+}
+
+/* An operation that ran for longer than its answer is kept: the answer goes in its time, too. */
+static void what_ended_late_goes_in_time(void **state)
+{
+    const char *database = database_name();
+    int64_t now_us = START;
+    struct idem_clock clock = {clock_now, &now_us};
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make(database, "", url);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, 1);
+    store = store_at(url, &clock);
+    assert_int_equal(claimed(store, "late", "A"), IDEM_RESULT_ACQUIRED);
+    assert_int_equal(claimed(store, "never", "A"), IDEM_RESULT_ACQUIRED);
+    now_us += LEASE + TTL;
+    assert_int_equal(swept(store), 0);
+    assert_int_equal(completed(store, "late", "A", "paid"), IDEM_RESULT_OK);
+    now_us += TTL;
+    assert_int_equal(swept(store), 1);
+    now_us = START + LEASE + UNKNOWN_TTL;
+    assert_int_equal(swept(store), 1);
+    assert_int_equal(sql_number(database, "SELECT COUNT(*) FROM idempotency_keys"), 0);
     idem_store_close(store);
 }
 
@@ -173,6 +199,7 @@ int main(void)
         cmocka_unit_test(full_and_not_full),
         cmocka_unit_test(locked_rows_are_passed_over),
         cmocka_unit_test(the_hint_decides_nothing),
+        cmocka_unit_test(what_ended_late_goes_in_time),
     };
 
     return cmocka_run_group_tests_name("mariadb: room", tests, NULL, NULL);
