@@ -23,6 +23,9 @@ static void lmdb_url(const struct world *world, const char *options, char *ret_u
     snprintf(ret_url, size, "lmdb:%s%s", world->directory, options);
 }
 
+/* The rules are not about speed: a busy machine may take its time over 40 MiB on six servers. */
+#define PATIENT "timeout=60s"
+
 /* The server's URL with the world's own name as its `option`, then the options after their '?'. */
 static void server_url(const struct world *world, const char *option, const char *options,
                        char *ret_url, size_t size)
@@ -33,8 +36,8 @@ static void server_url(const struct world *world, const char *option, const char
     if (!server)
         fail_msg("%s is not set: run this through test/servers/with", world->row->server);
     world_name(world, name, sizeof name);
-    snprintf(ret_url, size, "%s%c%s=%s%s%s", server, strchr(server, '?') ? '&' : '?', option, name,
-             options[0] ? "&" : "", options[0] ? options + 1 : "");
+    snprintf(ret_url, size, "%s%c" PATIENT "&%s=%s%s%s", server, strchr(server, '?') ? '&' : '?',
+             option, name, options[0] ? "&" : "", options[0] ? options + 1 : "");
 }
 
 static void redis_url(const struct world *world, const char *options, char *ret_url, size_t size)
@@ -56,7 +59,8 @@ static void mariadb_url(const struct world *world, const char *options, char *re
     if (!server)
         fail_msg("%s is not set: run this through test/servers/with", world->row->server);
     world_name(world, name, sizeof name);
-    snprintf(ret_url, size, "%s/%s%s", server, name, options);
+    snprintf(ret_url, size, "%s/%s?" PATIENT "%s%s", server, name, options[0] ? "&" : "",
+             options[0] ? options + 1 : "");
 }
 
 /*
@@ -108,19 +112,19 @@ static void cluster_clean(void)
 const struct row rows[] = {
     {
         .name = "memory",
-        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAITS_TABLE,
+        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAIT_LONG | TRAITS_TABLE,
         .url = memory_url,
         .bounded = "?size=256k",
     },
     {
         .name = "lmdb",
-        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAIT_KEPT | TRAIT_SHARED | TRAITS_TABLE,
+        .traits = TRAIT_CLOCK | TRAIT_BOUND | TRAIT_KEPT | TRAIT_SHARED | TRAIT_LONG | TRAITS_TABLE,
         .url = lmdb_url,
         .bounded = "?size=1m&sync=off",
     },
     {
         .name = "redis",
-        .traits = TRAITS_SERVER,
+        .traits = TRAITS_SERVER | TRAIT_LONG,
         .url = redis_url,
         .clean = redis_clean,
         .server = "IDEM_TEST_REDIS",
@@ -134,14 +138,14 @@ const struct row rows[] = {
     },
     {
         .name = "cluster",
-        .traits = TRAITS_SERVER,
+        .traits = TRAITS_SERVER | TRAIT_LONG,
         .url = redis_url,
         .clean = cluster_clean,
         .server = "IDEM_TEST_CLUSTER",
     },
     {
         .name = "postgres",
-        .traits = TRAITS_SQL,
+        .traits = TRAITS_SQL | TRAIT_LONG,
         .url = postgres_url,
         .server = "IDEM_TEST_POSTGRES",
     },
@@ -153,7 +157,7 @@ const struct row rows[] = {
     },
     {
         .name = "mariadb",
-        .traits = TRAITS_SQL,
+        .traits = TRAITS_SQL | TRAIT_LONG,
         .url = mariadb_url,
         .server = "IDEM_TEST_MARIADB",
     },
