@@ -36,6 +36,7 @@ enum trait {
     TRAIT_SCHEMA = 64,  /* it wants to be migrated first */
     TRAIT_SWEPT = 128,  /* what has expired goes when it is swept; else by an expiry of its own */
     TRAIT_FLOOR = 256,  /* the fence grows across deletion however far the clock steps back */
+    TRAIT_LONG = 512,   /* what takes long is run on it, unless another row is the same code */
 };
 
 struct world;

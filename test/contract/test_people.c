@@ -404,7 +404,7 @@ static const struct rule rules[] = {
     {"the audit says nothing of what was refused, nor of the self-test",
      audit_says_nothing_of_refusals, 0},
     {"pages of the audit meet without a gap", audit_pages_meet, 0},
-    {"the audit has a maximum: the oldest entries make way", audit_has_a_maximum, 0},
+    {"the audit has a maximum: the oldest entries make way", audit_has_a_maximum, TRAIT_LONG},
     {"the audit is there after reopening", audit_survives_reopening, TRAIT_KEPT},
 };
 

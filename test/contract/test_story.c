@@ -11,8 +11,8 @@
 
 #include "field.h"
 
-#define TELLS   40
-#define STEP_US 20 /* by which the delays grow */
+#define TELLS   24
+#define STEP_US 30 /* by which the delays grow */
 
 struct story {
     size_t racers;                                        /* who meet on one id */
