@@ -68,8 +68,7 @@ const char *idem_op_kind_text(enum idem_op_kind kind)
         [IDEM_OP_CLAIM] = "claim", [IDEM_OP_RENEW] = "renew",     [IDEM_OP_COMPLETE] = "complete",
         [IDEM_OP_FAIL] = "fail",   [IDEM_OP_ABANDON] = "abandon", [IDEM_OP_GET] = "get",
         [IDEM_OP_SCAN] = "scan",   [IDEM_OP_RESOLVE] = "resolve", [IDEM_OP_FORGET] = "forget",
-        [IDEM_OP_SWEEP] = "sweep", [IDEM_OP_AUDIT] = "audit",
-        [IDEM_OP_PUT] = "put",
+        [IDEM_OP_SWEEP] = "sweep", [IDEM_OP_AUDIT] = "audit",     [IDEM_OP_PUT] = "put",
     };
 
     return text_at(texts, TEXT_COUNT(texts), (int)kind, "none");
