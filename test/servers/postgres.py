@@ -6,7 +6,7 @@ import signal
 import socket
 import struct
 
-from .process import Failed, Server, unprivileged
+from .process import Failed, Server, stands_still, unprivileged, wait_until
 
 USER = DATABASE = "idem"
 
@@ -79,13 +79,14 @@ class Postgres(Server):
 
     def stop(self):
         """Its processes lead sessions of their own."""
-        self.each(signal.SIGSTOP)
+        for pid in self.each(signal.SIGSTOP):
+            wait_until(lambda pid=pid: stands_still(pid), f"{self.name} to stand still")
 
     def cont(self):
         self.each(signal.SIGCONT)
 
     def each(self, number):
-        """The parent first: it starts no more children then."""
+        """The parent first: it starts no more children then. Returns whom it told."""
         os.kill(self.pid, number)
         with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="ascii") as file:
             children = file.read().split()
@@ -94,6 +95,7 @@ class Postgres(Server):
                 os.kill(int(pid), number)
             except ProcessLookupError:
                 pass
+        return [self.pid, *map(int, children)]
 
     def psql(self, sql, user=USER, database=DATABASE):
         """Runs SQL; returns the rows, fields separated by '|'."""

@@ -34,6 +34,18 @@ def wait_until(condition, what, timeout=PATIENCE_S):
         time.sleep(INTERVAL_S)
 
 
+def stands_still(pid):
+    """True once each of its threads has stopped: a signal takes a while, on a busy machine too."""
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/stat", encoding="ascii") as file:
+                if file.read().rpartition(")")[2].split()[0] not in "TtZX":
+                    return False
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # one that has ended
+    return True
+
+
 _ports_lock = threading.Lock()
 _ports_given = set()
 
@@ -143,6 +155,7 @@ class Server:
     def stop(self):
         """Stands still (SIGSTOP), as a server that hangs."""
         os.killpg(self.pid, signal.SIGSTOP)
+        wait_until(lambda: stands_still(self.pid), f"{self.name} to stand still")
 
     def cont(self):
         """Goes on after stop()."""
