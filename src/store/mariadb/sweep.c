@@ -6,8 +6,7 @@
 #include "store/mariadb/mariadb_store.h"
 
 #define STEPS_MAX 256                     /* rows that one sweep looks at, and at most removes */
-#define AGAIN_US  (3600 * IDEM_SECOND_US) /* until a record without an outcome is looked at again \
-                                           */
+#define AGAIN_US  (3600 * IDEM_SECOND_US) /* until an unsettled record is looked at again */
 
 struct sweep {
     struct idem_backend *store;

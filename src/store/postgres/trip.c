@@ -114,8 +114,7 @@ static int confirm_send(struct idem_pg_trip *trip)
 {
     char sql[IDEM_PG_SQL_SIZE];
 
-    snprintf(sql, sizeof sql, "SELECT \"%s\".idempotency_confirm()",
-             trip->link->settings->schema);
+    snprintf(sql, sizeof sql, "SELECT \"%s\".idempotency_confirm()", trip->link->settings->schema);
     return idem_pg_trip_send(trip, sql, NULL);
 }
 
