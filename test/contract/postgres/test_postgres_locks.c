@@ -302,12 +302,15 @@ static void standby_that_is_not_waited_for(void **state)
 {
     static const char stuck[] = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "
                                 "wait_event = 'SyncRep' AND '%s' <> ''";
-    struct idem_store *store = fresh("timeout=1s");
+    struct idem_store *store;
     struct idem_op op;
-    struct waiter waiter = {store, {&op}, 1, 0};
+    struct waiter waiter = {NULL, {&op}, 1, 0};
     pthread_t thread;
 
     (void)state;
+    sql("ALTER DATABASE idem SET client_min_messages = error"); /* the server says it all the same */
+    waiter.store = store = fresh("timeout=1s");
+    sql("ALTER DATABASE idem RESET client_min_messages");
     sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     sql("SELECT pg_reload_conf()");
     await("SELECT (current_setting('synchronous_standby_names') = 'nobody' AND '%s' <> '')::int");
@@ -390,6 +393,40 @@ static void sweeps_do_not_walk_over_the_dead(void **state)
 }
 
 /*
+ * After a lost connection a call makes sure of what was done before it, by writing the row of the
+ * whole store; it locks rows of keys before that, as sweeps do, or each would wait for the other.
+ */
+static void keys_are_locked_before_the_store(void **state)
+{
+    struct idem_store *store = fresh("timeout=30s&application_name=mine");
+    PGconn *other = sql_connect("idem");
+    struct idem_op op;
+    struct waiter waiter = {store, {&op}, 1, 0};
+    pthread_t thread;
+
+    (void)state;
+    claimed(store, "k", "A");
+    sql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = "
+        "'mine'");
+    sql_state(other, "BEGIN; SELECT FROM %s.idempotency_keys FOR UPDATE", schema);
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
+    assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
+    await(waits);
+    assert_string_equal(sql_state(other,
+                                  "SET LOCAL lock_timeout = '500ms'; UPDATE %s.idempotency_meta "
+                                  "SET fence_floor = fence_floor",
+                                  schema),
+                        "00000");
+    sql_state(other, "COMMIT");
+    pthread_join(thread, NULL);
+    assert_int_equal(waiter.error, IDEM_OK);
+    assert_int_equal(op.result, IDEM_RESULT_OK);
+    idem_op_deinit(&op);
+    PQfinish(other);
+    end(store);
+}
+
+/*
  * Two claims wait for one failed record, which is removed meanwhile: both find nothing there, and
  * one of them may have the id.
  */
@@ -435,6 +472,7 @@ int main(void)
         cmocka_unit_test(locked_row_is_waited_for),
         cmocka_unit_test(replay_waits_for_nobody),
         cmocka_unit_test(timed_out_op_is_not_applied_later),
+        cmocka_unit_test(keys_are_locked_before_the_store),
         cmocka_unit_test(record_that_goes_is_claimed_once),
         cmocka_unit_test(deadlock_is_repeated),
         cmocka_unit_test(serialization_failure_is_repeated),
