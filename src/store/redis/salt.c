@@ -191,8 +191,8 @@ int idem_redis_salt_prove(struct idem_backend *store, int64_t deadline_us,
     if (!found || sodium_memcmp(salt.bytes, store->salt.bytes, IDEM_SALT_SIZE) != 0)
         return idem_redis_trouble_set(trouble, IDEM_ERR_UNSAFE, false,
                                       "Redis at %s no longer holds the store that was opened: it "
-                                      "has lost its data, or is another one, and its keys are not "
-                                      "protected. Restart idem if that was meant",
+                                      "has lost its data, or is another one, and keys from before "
+                                      "are not protected any more",
                                       node->link.place);
     node->proven = true;
     return IDEM_OK;
