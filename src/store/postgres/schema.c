@@ -240,6 +240,31 @@ static int schema_drop(struct work *work)
     return sql_run(work, sql, NULL);
 }
 
+/*
+ * The functions run as their owner. Who may create others beside them could have his own called in
+ * place of the server's: one whose arguments fit better is taken, wherever it is.
+ */
+static int schema_guard(struct work *work)
+{
+    const char *schema = work->settings.schema;
+    char sql[IDEM_PG_SQL_SIZE];
+    int open = 0;
+    int error;
+
+    if (work->to <= work->from)
+        return IDEM_OK;
+    snprintf(sql, sizeof sql, "SELECT has_schema_privilege('public', '%s', 'CREATE')::int", schema);
+    error = number_ask(work, sql, 0, &open);
+    if (error || !open)
+        return error;
+    idem_message_set(&work->link.message,
+                     "anybody may create functions in the schema \"%s\", and could so act as the "
+                     "owner of idem's: name another schema, such as schema=idem, or REVOKE CREATE "
+                     "ON SCHEMA %s FROM PUBLIC",
+                     schema, schema);
+    return IDEM_ERR_UNSAFE;
+}
+
 static int work_do(struct work *work)
 {
     int outcome = idem_pg_link_connect(&work->link, false, work->deadline_us);
@@ -250,6 +275,8 @@ static int work_do(struct work *work)
     if (!PQexitPipelineMode(work->link.connection))
         return failure_tell(work, NULL);
     error = version_read(work);
+    if (!error)
+        error = schema_guard(work);
     if (!error)
         error = versions_walk(work);
     if (!error)

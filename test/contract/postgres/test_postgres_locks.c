@@ -308,7 +308,7 @@ static void standby_that_is_not_waited_for(void **state)
     pthread_t thread;
 
     (void)state;
-    sql("ALTER DATABASE idem SET client_min_messages = error"); /* the server says it all the same */
+    sql("ALTER DATABASE idem SET client_min_messages = error"); /* it is told all the same */
     waiter.store = store = fresh("timeout=1s");
     sql("ALTER DATABASE idem RESET client_min_messages");
     sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");

@@ -89,6 +89,26 @@ static void schema_of_others_stays(void **state)
     sql("DROP SCHEMA %s CASCADE", schema);
 }
 
+/* Functions that run as their owner must not be where others can put theirs beside them. */
+static void a_schema_that_is_open_is_refused(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    sql("CREATE SCHEMA %s", schema);
+    sql("GRANT CREATE ON SCHEMA %s TO PUBLIC", schema);
+    url_make(schema, "", url);
+    migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_UNSAFE, "REVOKE CREATE ON SCHEMA");
+    assert_int_equal(tables_in(schema), 0);
+    sql("REVOKE CREATE ON SCHEMA %s FROM PUBLIC", schema);
+    migrated(url, 1, 0, 1);
+    sql("GRANT CREATE ON SCHEMA %s TO PUBLIC", schema);
+    migration_refused(url, VERSION, IDEM_ERR_UNSAFE, "anybody may create");
+    migrated(url, 0, 1, 0);
+    sql("DROP SCHEMA %s", schema);
+}
+
 static void by_several_at_once(void **state)
 {
     const char *schema = schema_name();
@@ -241,6 +261,7 @@ int main(void)
         cmocka_unit_test(forward_and_back),
         cmocka_unit_test(records_outlive_a_step_back),
         cmocka_unit_test(schema_of_others_stays),
+        cmocka_unit_test(a_schema_that_is_open_is_refused),
         cmocka_unit_test(by_several_at_once),
         cmocka_unit_test(not_migrated_is_told),
         cmocka_unit_test(other_versions_are_refused),
