@@ -245,7 +245,10 @@ class Pair:
                 refused.append(response)
             return None
 
-        return wait_until(attempt, f"a verdict on {key}, after {before[-3:]}", timeout=60), before
+        try:
+            return wait_until(attempt, f"a verdict on {key}", timeout=60), before
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the last: {before[-3:]}") from None
 
     def load(self, clients=6, ended=is_answer):
         return Load(self, clients, ended)
