@@ -269,6 +269,7 @@ enum idem_pg_vacuum_step {
 
 struct idem_pg_vacuum {
     enum idem_pg_vacuum_step step;
+    bool reads; /* what connecting waits for is to be read, and not room to write */
     PGconn *connection;
     size_t dead, needed;      /* dead rows left since the last time; how many it takes */
     int64_t due_us, until_us; /* when to look again; when to give up */

@@ -13,6 +13,7 @@
  * A step is made after each batch, and takes no longer than a look at a socket. Whatever goes wrong
  * ends in idle: this is a help, and nothing that anybody relies on.
  */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -59,10 +60,17 @@ static void vacuum_send(struct idem_pg_vacuum *vacuum, const char *format, const
         vacuum_rest(vacuum, EVERY_US);
 }
 
+/* libpq blocks when it is asked to go on before the socket is ready for that. */
 static void connect_step(struct idem_pg_vacuum *vacuum, const char *schema)
 {
-    PostgresPollingStatusType wanted = PQconnectPoll(vacuum->connection);
+    struct pollfd polled = {.fd = PQsocket(vacuum->connection),
+                            .events = vacuum->reads ? POLLIN : POLLOUT};
+    PostgresPollingStatusType wanted;
 
+    if (poll(&polled, 1, 0) <= 0)
+        return;
+    wanted = PQconnectPoll(vacuum->connection);
+    vacuum->reads = wanted == PGRES_POLLING_READING;
     if (wanted == PGRES_POLLING_FAILED)
         vacuum_rest(vacuum, AFTER_REFUSAL_US);
     if (wanted != PGRES_POLLING_OK)
@@ -128,6 +136,7 @@ void idem_pg_vacuum_step(struct idem_pg_vacuum *vacuum, const struct idem_pg_lin
     case IDEM_PG_VACUUM_IDLE:
         vacuum->connection = idem_pg_connection_start(link);
         vacuum->step = IDEM_PG_VACUUM_CONNECTING;
+        vacuum->reads = false;
         vacuum->until_us = now_us + WORK_US_MAX;
         if (!vacuum->connection || PQstatus(vacuum->connection) == CONNECTION_BAD)
             vacuum_rest(vacuum, AFTER_REFUSAL_US);
