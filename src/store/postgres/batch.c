@@ -49,6 +49,7 @@ struct batch {
     struct call calls[CALLS_MAX]; /* of the round trip that is being made */
     size_t call_count, claim_count;
     bool deep; /* a sweep that begins at the very first record */
+    bool lost; /* an attempt has failed, which the link's message explains */
     struct idem_pg_room room;
 };
 
@@ -269,8 +270,14 @@ static int trip_run(struct batch *batch, struct idem_pg_trip *trip)
 static int trip_try(struct batch *batch)
 {
     struct idem_pg_trip trip = {0};
-    int outcome = idem_pg_link_connect(&batch->store->link, true, batch->deadline_us);
+    struct idem_pg_link *link = &batch->store->link;
+    struct idem_message before = link->message;
+    int outcome = idem_pg_link_connect(link, true, batch->deadline_us);
 
+    if (outcome == IDEM_ERR_TIMEOUT && batch->lost) {
+        link->message = before; /* says why, and not only that the time was over then */
+        return IDEM_ERR_UNAVAILABLE;
+    }
     if (outcome)
         return outcome;
     outcome = trip_run(batch, &trip);
@@ -328,7 +335,8 @@ static int trip_insist(struct batch *batch)
                 return error;
             continue;
         }
-        if (outcome == IDEM_PG_LOST)
+        batch->lost = outcome == IDEM_PG_LOST;
+        if (batch->lost)
             idem_pg_link_close(&batch->store->link);
         if (!pause_make(&pause_us, batch->deadline_us))
             return IDEM_ERR_UNAVAILABLE;

@@ -186,9 +186,7 @@ static int refuse(struct idem_pg_link *link, int error, const char *why)
 
 static int server_judge(struct idem_pg_link *link, const PGresult *result)
 {
-    struct idem_bytes word = idem_pg_cell_bytes(result, 0, 4);
-    bool stronger = idem_pg_cell_is(result, 0, 4, "remote_apply") ||
-                    idem_pg_cell_is(result, 0, 4, "remote_write");
+    bool stronger = idem_pg_cell_is(result, 0, 4, "remote_apply");
 
     if (PQserverVersion(link->connection) < IDEM_PG_SERVER_MIN)
         return refuse(link, IDEM_ERR_UNSUPPORTED, "is older than PostgreSQL 12: update it");
@@ -208,9 +206,7 @@ static int server_judge(struct idem_pg_link *link, const PGresult *result)
         return refuse(link, IDEM_ERR_UNSAFE,
                       "has full_page_writes=off and may be damaged by a crash: set it on, or open "
                       "the store with sync=off");
-    if (word.size < sizeof link->sync_word)
-        snprintf(link->sync_word, sizeof link->sync_word, "%.*s", stronger ? (int)word.size : 2,
-                 stronger ? (const char *)word.data : "on");
+    snprintf(link->sync_word, sizeof link->sync_word, "%s", stronger ? "remote_apply" : "on");
     link->set_isolation = !cell_true(result, 5);
     return IDEM_PG_DONE;
 }

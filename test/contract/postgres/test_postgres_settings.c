@@ -155,6 +155,7 @@ static void commits_are_synchronous(void **state)
     durability_is_asked_for("off", "", "on");
     durability_is_asked_for("local", "", "on");
     durability_is_asked_for("remote_apply", "", "remote_apply");
+    durability_is_asked_for("remote_write", "", "on");
     durability_is_asked_for("on", "sync=off", "off");
 }
 
