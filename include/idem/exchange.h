@@ -30,6 +30,8 @@
  *                                                confirmed (renew) that the claim still stands
  *   2xx, whole, declared final (or `trust`)    → this is the answer: recorded and delivered
  *   anything else                              → abandoned again, still unknown
+ * What a probe found is delivered only once it is recorded under the claim; otherwise the outcome
+ * stays unknown to this client, because the key may be another caller's by then.
  * With `settle` nothing is taken over, and nothing probed, until so long after the abandonment.
  * `settle` must be longer than a request can be under way to the upstream, and than a gateway can
  * be held up (stopped, swapped out) between two steps.

@@ -226,12 +226,25 @@ void idem_exchange_on_execution_aborted(struct idem_exchange *x, const struct id
     idem_exchange_move(x, IDEM_EXCHANGE_DONE);
 }
 
+/*
+ * Whether the answer in hand is a probe's. It is the key's answer, and this request's only as long
+ * as the key is: once the claim is lost, another caller may have executed under the key meanwhile.
+ */
+static bool is_probed(const struct idem_exchange *x)
+{
+    return x->unknown_before && x->policy->unknown == IDEM_UNKNOWN_PROBE;
+}
+
 static void deliver(struct idem_exchange *x, struct idem_effects *effects, bool unrecorded)
 {
     enum idem_durable requires = unrecorded ? IDEM_DURABLE_NOTHING : IDEM_DURABLE_VERDICT;
 
     if (x->failure.kind != IDEM_PROBLEM_NONE) {
         idem_exchange_refuse(x, effects, x->failure, requires);
+        return;
+    }
+    if (unrecorded && is_probed(x)) {
+        idem_exchange_refuse_kind(x, effects, IDEM_PROBLEM_OUTCOME_UNKNOWN);
         return;
     }
     idem_effects_add(effects, IDEM_EFFECT_DELIVER, requires)->unrecorded = unrecorded;
@@ -253,7 +266,8 @@ void idem_exchange_on_verdict_result(struct idem_exchange *x, const struct idem_
     deliver(x, effects, event->op->result != IDEM_RESULT_OK);
 }
 
-/* The answer exists and the client gets it; the driver's executor goes on recording it. */
+/* The answer exists and the client gets it, unless it is a probe's; the driver's executor goes on
+ * recording it. */
 void idem_exchange_on_verdict_failed(struct idem_exchange *x, const struct idem_event *event,
                                      struct idem_effects *effects)
 {
@@ -265,7 +279,7 @@ void idem_exchange_on_verdict_failed(struct idem_exchange *x, const struct idem_
 /*
  * The verdict was `lost`: somebody took the record over or settled it, so the client gets what the
  * record says. Where it has nothing to say, gone or released by a person, the answer in hand is the
- * truth and is told as unrecorded.
+ * truth and is told as unrecorded, unless it is a probe's.
  */
 void idem_exchange_on_look_result(struct idem_exchange *x, const struct idem_event *event,
                                   struct idem_effects *effects)

@@ -92,6 +92,41 @@ static void test_the_answer_of_a_probe_is_recorded_and_delivered(void **state)
     STEP(&x, "complete ok", "deliver");
 }
 
+/* Unrecorded it may be another caller's, who has got the key since this claim was lost. */
+static void test_the_answer_of_a_probe_is_never_delivered_unrecorded(void **state)
+{
+    static const char *const LOOKS[] = {"get absent", "get released", "get failed"};
+
+    (void)state;
+    until_probing();
+    STEP(&x, "head 201 final", "-");
+    STEP(&x, "end", "complete");
+    STEP(&x, "complete failed", "refuse outcome-unknown 409");
+
+    for (size_t i = 0; i < sizeof(LOOKS) / sizeof(LOOKS[0]); i++) {
+        probe(NULL);
+        until_probing();
+        STEP(&x, "head 201 final", "-");
+        STEP(&x, "end", "complete");
+        STEP(&x, "complete lost", "get");
+        STEP(&x, LOOKS[i], "refuse outcome-unknown 409");
+    }
+
+    probe(NULL);
+    until_probing();
+    STEP(&x, "head 201 final", "-");
+    STEP(&x, "body 101", "complete");
+    STEP(&x, "complete failed", "refuse outcome-unknown 409");
+
+    /* The request's own answer, after the probe has cleared the way, is. */
+    probe(NULL);
+    until_confirming();
+    STEP(&x, "renew ok", "timer 3000 ms, forward 2 9");
+    STEP(&x, "head 201", "-");
+    STEP(&x, "end", "complete");
+    STEP(&x, "complete failed", "deliver unrecorded");
+}
+
 static void test_an_answer_over_the_maximum_is_a_tombstone(void **state)
 {
     struct idem_op op;
@@ -531,6 +566,7 @@ int main(void)
         cmocka_unit_test_setup(test_not_executed_is_executed_now, probe),
         cmocka_unit_test_setup(test_the_execution_begins_afresh, probe),
         cmocka_unit_test_setup(test_the_answer_of_a_probe_is_recorded_and_delivered, probe),
+        cmocka_unit_test_setup(test_the_answer_of_a_probe_is_never_delivered_unrecorded, probe),
         cmocka_unit_test_setup(test_an_answer_over_the_maximum_is_a_tombstone, probe),
         cmocka_unit_test_setup(test_an_endless_404_settles_nothing, probe),
         cmocka_unit_test_setup(test_what_an_answer_to_a_probe_is_worth, probe),

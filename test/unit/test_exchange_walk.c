@@ -10,7 +10,8 @@
  *   5. each effect's durable condition holds, and a request ends once
  *   6. there is one claim at a time, none after one that was won, and a take-over names what was
  * seen
- *   7. whatever happened, an abort leaves no claim without a verdict
+ *   7. what a probe found is delivered only when it is recorded
+ *   8. whatever happened, an abort leaves no claim without a verdict
  */
 #include "exchange_script.h"
 #include "unit.h"
@@ -218,6 +219,9 @@ static void check_end(struct facts *facts, const struct idem_effect *effect)
         assert_true(script.policy.fail_open);
         assert_false(facts->another);
         assert_false(facts->acquired);
+    }
+    if (effect->kind == IDEM_EFFECT_DELIVER && effect->unrecorded) {
+        assert_true(!facts->probed || facts->executing);
     }
     if (effect->requires == IDEM_DURABLE_VERDICT ||
         (effect->kind == IDEM_EFFECT_DELIVER && !effect->unrecorded)) {
