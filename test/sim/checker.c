@@ -303,6 +303,10 @@ void check_delivered(struct world *world, uint16_t number, uint16_t execution, b
         (!request->heard_look || (request->looked && request->looked != IDEM_STATE_FAILED)))
         check_broken(world, CHECKER_SAME,
                      "request %u lost its key, and answers without regard to the record", number);
+    if (unrecorded && of->probe)
+        check_broken(world, CHECKER_LEAK,
+                     "request %u is told what a probe found for the key, whoever has it now",
+                     number);
     if (!final)
         return;
     if (of->probe && of->of == NOBODY)

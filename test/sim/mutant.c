@@ -206,12 +206,18 @@ static bool state_is_asking(enum idem_exchange_state state)
 }
 
 /* Mutants that do something else than the exchange says. */
-static void effect_change(const struct world *world, enum idem_exchange_state before,
-                          const struct idem_event *event, struct idem_effect *effect)
+static void effect_change(const struct world *world, const struct session *session,
+                          enum idem_exchange_state before, const struct idem_event *event,
+                          struct idem_effect *effect)
 {
     bool abandon = effect_is_store(effect, IDEM_OP_ABANDON);
 
     switch (world->mutant) {
+    case MUTANT_HEARSAY:
+        if (effect->kind == IDEM_EFFECT_REFUSE && effect->requires == IDEM_DURABLE_NOTHING &&
+            before == IDEM_EXCHANGE_RECORDING && session->exchange.verdict == IDEM_OP_COMPLETE)
+            *effect = (struct idem_effect){.kind = IDEM_EFFECT_DELIVER, .unrecorded = true};
+        break;
     case MUTANT_PROBE_SKIPPED:
         if (effect->kind == IDEM_EFFECT_PROBE)
             effect->kind = IDEM_EFFECT_FORWARD;
@@ -252,7 +258,7 @@ void mutant_effects(struct world *world, const struct session *session,
     bool completes = false;
 
     for (size_t i = 0; i < effects->count; i++) {
-        effect_change(world, before, event, &effects->items[i]);
+        effect_change(world, session, before, event, &effects->items[i]);
         completes |= effect_is_store(&effects->items[i], IDEM_OP_COMPLETE);
     }
     if (world->mutant == MUTANT_EARLY_FORWARD && event->kind == IDEM_EVENT_REQUEST) {

@@ -25,6 +25,7 @@
     X(TTL_ON_LIVE, "ttl-on-live", TAKEOVER, "lets a running or unknown record expire by its ttl") \
     X(NO_PRINCIPAL, "no-principal", LEAK, "does not compare the principal")                       \
     X(NO_FINGERPRINT, "no-fingerprint", LEAK, "does not compare the fingerprint")                 \
+    X(HEARSAY, "hearsay", LEAK, "delivers what a probe found though it is not recorded")          \
     X(NO_SCOPE, "no-scope", LEAK, "makes the id without the scope")                               \
     X(EXPIRED_BLOCKS, "expired-blocks", STUCK, "an expired row blocks its key until it is swept") \
     X(FORGETS, "forgets", LOST, "reports an answer as recorded that it does not keep")            \
