@@ -1,7 +1,8 @@
 -- What wrk sends: wrk -s load.lua URL -- PATH RUN fresh|fixed [PAUSE]
 -- One POST after the other, each with an Idempotency-Key of its own, or all with the same. Plain and
 -- guarded locations get exactly the same requests. With PAUSE, each connection waits for so many
--- milliseconds on the average before a request, by chance as independent callers would. At the end one line of JSON is printed.
+-- milliseconds on the average before a request, by chance, as callers do that know nothing of each
+-- other. At the end one line of JSON is printed.
 local body = '{"amount":"12.50","currency":"EUR","reference":"order-4711"}'
 local threads = 0
 
