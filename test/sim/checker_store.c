@@ -128,6 +128,7 @@ static void on_acquired(struct world *world, struct track *track, uint16_t numbe
     track->lease_us = world->policy.lease_us;
     track->lease_until_us = now_us + track->lease_us;
     track_expire(track, after(track->lease_until_us, world->policy.unknown_ttl_us));
+    request->fence_before = request->acquired ? request->fence : 0;
     request->acquired = true;
     request->fence = op->out.fence;
     request->attempt = op->out.attempt;

@@ -117,6 +117,7 @@ struct request {
     uint8_t renews_probed;        /* submitted when the probe's answer had ended */
     bool saw_unknown, saw_running, saw_two;
     uint64_t fence, unknown_fence, running_fence;
+    uint64_t fence_before; /* of its claim in an earlier life of the key, or 0 */
     uint32_t attempt, key_life, told_life;
     struct answer expected;            /* with told_completed */
     enum idem_op_kind verdict;         /* submitted, or 0 */
