@@ -3,12 +3,12 @@
  * is.
  */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "store/backend.h"
+#include "store/facts.h"
 #include "store/keep.h"
 #include "store/lmdb/lmdb_store.h"
 
@@ -186,42 +186,21 @@ static int lmdb_peek(struct idem_backend *store, struct idem_op *get)
     return error;
 }
 
-struct facts {
-    struct idem_store_fact *next;
-    size_t count, max;
-};
-
-static void fact_add(struct facts *facts, const char *name, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void fact_add(struct facts *facts, const char *name, const char *format, ...)
-{
-    va_list arguments;
-
-    if (facts->count == facts->max)
-        return;
-    facts->next->name = name;
-    va_start(arguments, format);
-    vsnprintf(facts->next->value, sizeof facts->next->value, format, arguments);
-    va_end(arguments);
-    facts->next++;
-    facts->count++;
-}
-
-static void facts_durability(struct facts *facts, const struct idem_backend *store)
+static void facts_durability(struct idem_facts *facts, const struct idem_backend *store)
 {
     if (store->options.sync) {
-        fact_add(facts, "durability", "sync=always: what was answered is on disk first");
-        fact_add(facts, "can lose", "nothing, as long as the disk keeps what it acknowledged");
+        idem_facts_add(facts, "durability", "sync=always: what was answered is on disk first");
+        idem_facts_add(facts, "can lose",
+                       "nothing, as long as the disk keeps what it acknowledged");
     } else {
-        fact_add(facts, "durability", "sync=off: the system writes to disk when it likes");
-        fact_add(facts, "can lose",
-                 "a power failure or system crash can lose keys and damage the "
-                 "store; a crash of idem alone loses nothing");
+        idem_facts_add(facts, "durability", "sync=off: the system writes to disk when it likes");
+        idem_facts_add(facts, "can lose",
+                       "a power failure or system crash can lose keys and damage the "
+                       "store; a crash of idem alone loses nothing");
     }
 }
 
-static void facts_room(struct facts *facts, struct idem_backend *store)
+static void facts_room(struct idem_facts *facts, struct idem_backend *store)
 {
     MDB_envinfo info;
     uint64_t page = store->space.page_size;
@@ -229,17 +208,17 @@ static void facts_room(struct facts *facts, struct idem_backend *store)
 
     if (mdb_env_info(store->env, &info) || idem_lmdb_space_free(store, &free_bytes))
         return;
-    fact_add(facts, "size", "%zu bytes", info.me_mapsize);
-    fact_add(facts, "used", "%llu bytes",
-             (unsigned long long)((info.me_last_pgno + 1) * page - free_bytes));
-    fact_add(facts, "free inside the file", "%llu bytes", (unsigned long long)free_bytes);
-    fact_add(facts, "reserve for verdicts", "%llu bytes%s",
-             (unsigned long long)store->options.reserve,
-             store->space.device_full ? ", the device is full" : "");
-    fact_add(facts, "readers", "%u of %u", info.me_numreaders, info.me_maxreaders);
+    idem_facts_add(facts, "size", "%zu bytes", info.me_mapsize);
+    idem_facts_add(facts, "used", "%llu bytes",
+                   (unsigned long long)((info.me_last_pgno + 1) * page - free_bytes));
+    idem_facts_add(facts, "free inside the file", "%llu bytes", (unsigned long long)free_bytes);
+    idem_facts_add(facts, "reserve for verdicts", "%llu bytes%s",
+                   (unsigned long long)store->options.reserve,
+                   store->space.device_full ? ", the device is full" : "");
+    idem_facts_add(facts, "readers", "%u of %u", info.me_numreaders, info.me_maxreaders);
 }
 
-static void facts_claims(struct facts *facts, struct idem_backend *store)
+static void facts_claims(struct idem_facts *facts, struct idem_backend *store)
 {
     unsigned long long reserve = store->options.reserve, available;
     uint64_t bytes = 0;
@@ -248,17 +227,19 @@ static void facts_claims(struct facts *facts, struct idem_backend *store)
         return;
     available = bytes;
     if (available > reserve)
-        fact_add(facts, "claims", "taken: %llu bytes are free, of which %llu are for verdicts",
-                 available, reserve);
+        idem_facts_add(facts, "claims",
+                       "taken: %llu bytes are free, of which %llu are for verdicts", available,
+                       reserve);
     else
-        fact_add(facts, "claims",
-                 "refused: %llu bytes are free, and a claim needs more than the %llu that are for "
-                 "verdicts; %s",
-                 available, reserve,
-                 store->space.device_full ? "make room on the device" : "raise size in its URL");
+        idem_facts_add(
+            facts, "claims",
+            "refused: %llu bytes are free, and a claim needs more than the %llu that are for "
+            "verdicts; %s",
+            available, reserve,
+            store->space.device_full ? "make room on the device" : "raise size in its URL");
 }
 
-static void facts_counts(struct facts *facts, struct idem_backend *store)
+static void facts_counts(struct idem_facts *facts, struct idem_backend *store)
 {
     MDB_stat records, expiry, audit;
 
@@ -267,9 +248,9 @@ static void facts_counts(struct facts *facts, struct idem_backend *store)
     if (!mdb_stat(store->read_txn, store->records, &records) &&
         !mdb_stat(store->read_txn, store->expiry, &expiry) &&
         !mdb_stat(store->read_txn, store->audit, &audit)) {
-        fact_add(facts, "records", "%zu", records.ms_entries);
-        fact_add(facts, "expiry entries", "%zu", expiry.ms_entries);
-        fact_add(facts, "audit entries", "%zu", audit.ms_entries);
+        idem_facts_add(facts, "records", "%zu", records.ms_entries);
+        idem_facts_add(facts, "expiry entries", "%zu", expiry.ms_entries);
+        idem_facts_add(facts, "audit entries", "%zu", audit.ms_entries);
     }
     mdb_txn_reset(store->read_txn);
 }
@@ -277,14 +258,14 @@ static void facts_counts(struct facts *facts, struct idem_backend *store)
 static size_t lmdb_describe(struct idem_backend *store, struct idem_store_fact *ret_facts,
                             size_t max)
 {
-    struct facts facts = {.next = ret_facts, .max = max};
+    struct idem_facts facts = {.list = ret_facts, .max = max};
 
-    fact_add(&facts, "backend", "lmdb, %s", mdb_version(NULL, NULL, NULL));
-    fact_add(&facts, "directory", "%s", store->directory);
-    fact_add(&facts, "file system", "%s%s", store->filesystem.name,
-             store->space.preallocates ? "" : ", which cannot set room aside");
+    idem_facts_add(&facts, "backend", "lmdb, %s", mdb_version(NULL, NULL, NULL));
+    idem_facts_add(&facts, "directory", "%s", store->directory);
+    idem_facts_add(&facts, "file system", "%s%s", store->filesystem.name,
+                   store->space.preallocates ? "" : ", which cannot set room aside");
     facts_durability(&facts, store);
-    fact_add(&facts, "shared by", "processes of this host, in one PID namespace");
+    idem_facts_add(&facts, "shared by", "processes of this host, in one PID namespace");
     if (store->env && store->pid == getpid()) {
         facts_counts(&facts, store);
         facts_room(&facts, store);

@@ -1,33 +1,11 @@
 /* What `idem store check` shows. */
-#include <stdarg.h>
 #include <stdio.h>
 
+#include "store/facts.h"
 #include "store/keep.h"
 #include "store/mariadb/mariadb_store.h"
 
-struct facts {
-    struct idem_store_fact *next;
-    size_t count, max;
-};
-
-static void fact_add(struct facts *facts, const char *name, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void fact_add(struct facts *facts, const char *name, const char *format, ...)
-{
-    va_list arguments;
-
-    if (facts->count == facts->max)
-        return;
-    facts->next->name = name;
-    va_start(arguments, format);
-    vsnprintf(facts->next->value, sizeof facts->next->value, format, arguments);
-    va_end(arguments);
-    facts->next++;
-    facts->count++;
-}
-
-static void fact_server(struct facts *facts, const struct idem_mariadb_options *options)
+static void fact_server(struct idem_facts *facts, const struct idem_mariadb_options *options)
 {
     static const char *const encrypted[] = {
         [IDEM_MARIADB_TLS_OFF] = "not encrypted",
@@ -37,10 +15,11 @@ static void fact_server(struct facts *facts, const struct idem_mariadb_options *
     const struct idem_server_host *host = &options->server.hosts[0];
 
     if (options->socket[0])
-        fact_add(facts, "server", "socket %s, database %s", options->socket, options->server.path);
+        idem_facts_add(facts, "server", "socket %s, database %s", options->socket,
+                       options->server.path);
     else
-        fact_add(facts, "server", "%s port %u, database %s, %s", host->name, (unsigned)host->port,
-                 options->server.path, encrypted[options->tls]);
+        idem_facts_add(facts, "server", "%s port %u, database %s, %s", host->name,
+                       (unsigned)host->port, options->server.path, encrypted[options->tls]);
 }
 
 struct measured {
@@ -65,7 +44,7 @@ static int measured_take(void *context, unsigned statement, MYSQL_RES **result, 
 }
 
 /* The server's clock is read in the middle of a round trip, so half of that is how exact it is. */
-static int facts_measured(struct facts *facts, struct idem_backend *store)
+static int facts_measured(struct idem_facts *facts, struct idem_backend *store)
 {
     struct measured measured = {0};
     int64_t before_us, after_us;
@@ -79,8 +58,7 @@ static int facts_measured(struct facts *facts, struct idem_backend *store)
     after_us = idem_clock_now_us(NULL);
     if (error)
         return error;
-    fact_add(facts, "clock difference", "%+.1f ms",
-             (double)(measured.now_us - (before_us + (after_us - before_us) / 2)) / 1000.0);
+    idem_facts_add_clock(facts, measured.now_us, before_us, after_us);
     idem_mariadb_text_add(&store->text,
                           ";SELECT CAST(COALESCE(SUM(table_rows),0)AS UNSIGNED),"
                           "CAST(COALESCE(SUM(data_length+index_length),0)AS UNSIGNED)FROM "
@@ -89,83 +67,89 @@ static int facts_measured(struct facts *facts, struct idem_backend *store)
     error = idem_mariadb_run(store, measured_take, &measured);
     if (error)
         return error;
-    fact_add(facts, "records", "about %llu, audit entries included",
-             (unsigned long long)measured.records);
-    fact_add(facts, "used", "about %llu bytes", (unsigned long long)measured.used);
+    idem_facts_add(facts, "records", "about %llu, audit entries included",
+                   (unsigned long long)measured.records);
+    idem_facts_add(facts, "used", "about %llu bytes", (unsigned long long)measured.used);
     store->space.used = measured.used;
     return IDEM_OK;
 }
 
-static void fact_durability(struct facts *facts, const struct idem_backend *store)
+static void fact_durability(struct idem_facts *facts, const struct idem_backend *store)
 {
     const struct idem_mariadb_facts *found = &store->facts;
 
-    fact_add(facts, "durability",
-             "sync=%s; innodb_flush_log_at_trx_commit=%u, binary log %s, sync_binlog=%u, "
-             "doublewrite %s",
-             store->options.sync ? "always" : "off", found->flush, found->log_bin ? "on" : "off",
-             found->sync_binlog, found->doublewrite ? "on" : "off");
+    idem_facts_add(facts, "durability",
+                   "sync=%s; innodb_flush_log_at_trx_commit=%u, binary log %s, sync_binlog=%u, "
+                   "doublewrite %s",
+                   store->options.sync ? "always" : "off", found->flush,
+                   found->log_bin ? "on" : "off", found->sync_binlog,
+                   found->doublewrite ? "on" : "off");
 }
 
-static void fact_can_lose(struct facts *facts, const struct idem_mariadb_facts *found)
+static void fact_can_lose(struct idem_facts *facts, const struct idem_mariadb_facts *found)
 {
     if (!found->doublewrite)
-        fact_add(facts, "can lose",
-                 "everything: without doublewrite a power failure can tear pages");
+        idem_facts_add(facts, "can lose",
+                       "everything: without doublewrite a power failure can tear pages");
     else if (found->flush == 0)
-        fact_add(facts, "can lose",
-                 "the last second or more when the server or its machine crashes: an operation may "
-                 "be executed again");
+        idem_facts_add(
+            facts, "can lose",
+            "the last second or more when the server or its machine crashes: an operation may "
+            "be executed again");
     else if (found->flush != 1)
-        fact_add(facts, "can lose",
-                 "the last second or more when the server's machine crashes: an operation may be "
-                 "executed again");
+        idem_facts_add(
+            facts, "can lose",
+            "the last second or more when the server's machine crashes: an operation may be "
+            "executed again");
     else if (found->log_bin && found->sync_binlog != 1)
-        fact_add(facts, "can lose",
-                 "nothing here; replicas may miss what the binary log lost in a crash of the "
-                 "machine, and a failover to one then loses it");
+        idem_facts_add(facts, "can lose",
+                       "nothing here; replicas may miss what the binary log lost in a crash of the "
+                       "machine, and a failover to one then loses it");
     else
-        fact_add(facts, "can lose",
-                 "nothing, as long as the disk keeps what it acknowledged, and no failover goes to "
-                 "a replica that lags");
+        idem_facts_add(
+            facts, "can lose",
+            "nothing, as long as the disk keeps what it acknowledged, and no failover goes to "
+            "a replica that lags");
 }
 
-static void fact_claims(struct facts *facts, const struct idem_backend *store)
+static void fact_claims(struct idem_facts *facts, const struct idem_backend *store)
 {
     unsigned long long size = store->options.size, used = store->space.used;
 
     if (size == 0)
-        fact_add(facts, "claims", "taken, as long as the server's disk has room: no size= is set");
+        idem_facts_add(facts, "claims",
+                       "taken, as long as the server's disk has room: no size= is set");
     else if (idem_mariadb_space_has_room(store))
-        fact_add(facts, "claims", "taken: the tables take %llu of %llu bytes", used, size);
+        idem_facts_add(facts, "claims", "taken: the tables take %llu of %llu bytes", used, size);
     else
-        fact_add(facts, "claims",
-                 "refused: the tables take %llu bytes, and size= allows %llu: sweep, or raise it",
-                 used, size);
+        idem_facts_add(
+            facts, "claims",
+            "refused: the tables take %llu bytes, and size= allows %llu: sweep, or raise it", used,
+            size);
 }
 
 size_t idem_mariadb_describe(struct idem_backend *store, struct idem_store_fact *ret_facts,
                              size_t max)
 {
-    struct facts facts = {.next = ret_facts, .max = max};
+    struct idem_facts facts = {.list = ret_facts, .max = max};
     int error;
 
-    fact_add(&facts, "backend", "mariadb, MariaDB Connector/C %s", mysql_get_client_info());
+    idem_facts_add(&facts, "backend", "mariadb, MariaDB Connector/C %s", mysql_get_client_info());
     fact_server(&facts, &store->options);
     idem_mariadb_budget(store);
     error = idem_mariadb_session_need(store);
     if (!error)
         error = facts_measured(&facts, store);
     if (error) {
-        fact_add(&facts, "reachable", "no: %.180s", store->link.fault.text);
+        idem_facts_add(&facts, "reachable", "no: %.180s", store->link.fault.text);
         return facts.count;
     }
-    fact_add(&facts, "version", "%s", store->facts.version);
+    idem_facts_add(&facts, "version", "%s", store->facts.version);
     fact_durability(&facts, store);
     fact_can_lose(&facts, &store->facts);
     fact_claims(&facts, store);
-    fact_add(&facts, "schema", "version %d", store->facts.schema);
-    fact_add(&facts, "largest answer", "%zu bytes: half of max_allowed_packet=%zu",
-             store->facts.packet / 2, store->facts.packet);
+    idem_facts_add(&facts, "schema", "version %d", store->facts.schema);
+    idem_facts_add(&facts, "largest answer", "%zu bytes: half of max_allowed_packet=%zu",
+                   store->facts.packet / 2, store->facts.packet);
     return facts.count;
 }

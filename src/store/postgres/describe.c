@@ -1,7 +1,7 @@
 /* What `idem store check` shows of a PostgreSQL store: what is in force, and what that can lose. */
 #include <stdio.h>
-#include <time.h>
 
+#include "store/keep.h"
 #include "store/postgres/postgres_store.h"
 
 /* The columns of the question below. */
@@ -24,14 +24,6 @@ static const char question[] =
     " pg_total_relation_size('\"%s\".idempotency_keys'), "
     "(SELECT n_live_tup FROM pg_stat_all_tables WHERE relid = '\"%s\".idempotency_keys'::regclass),"
     " current_setting('autovacuum')::text || ', every ' || current_setting('autovacuum_naptime')";
-
-static int64_t host_now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * IDEM_SECOND_US + now.tv_nsec / 1000;
-}
 
 /* The facts in the making. */
 struct facts {
@@ -147,13 +139,13 @@ size_t idem_pg_describe(struct idem_backend *store, struct idem_store_fact *list
              version % 10000);
     snprintf(fact_add(&facts, "server"), FACT_SIZE_MAX, "%.120s, database \"%.50s\"",
              idem_pg_link_place(&store->link, place, sizeof place), store->settings.server.path);
-    asked_us = host_now_us();
+    asked_us = idem_clock_now_us(NULL);
     if (!error)
         error = idem_pg_ask(&trip, &store->link, sql, NULL, false, deadline_us);
     if (error)
         snprintf(fact_add(&facts, "trouble"), FACT_SIZE_MAX, "%.190s", store->link.message.text);
     else
-        server_facts(store, trip.results[trip.preface], asked_us, host_now_us(), &facts);
+        server_facts(store, trip.results[trip.preface], asked_us, idem_clock_now_us(NULL), &facts);
     idem_pg_trip_free(&trip);
     return facts.count;
 }

@@ -1,74 +1,40 @@
 /* What `idem store check` tells of a Redis store. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "store/facts.h"
+#include "store/keep.h"
 #include "store/redis/redis_store.h"
 
-struct facts {
-    struct idem_store_fact *next;
-    size_t count, max;
-};
-
-static void fact_add(struct facts *facts, const char *name, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void fact_add(struct facts *facts, const char *name, const char *format, ...)
-{
-    va_list arguments;
-
-    if (facts->count == facts->max)
-        return;
-    facts->next->name = name;
-    va_start(arguments, format);
-    vsnprintf(facts->next->value, sizeof facts->next->value, format, arguments);
-    va_end(arguments);
-    facts->next++;
-    facts->count++;
-}
-
-static int64_t host_now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * IDEM_SECOND_US + now.tv_nsec / 1000;
-}
-
 /* A sweep is told the store's clock, and removes nothing. */
-static bool clock_difference(struct idem_backend *store, int64_t deadline_us,
-                             int64_t *ret_difference_us)
+static void facts_clock(struct idem_facts *facts, struct idem_backend *store, int64_t deadline_us)
 {
     struct idem_op op = {.kind = IDEM_OP_SWEEP, .in.sweep.limit = 1};
     struct idem_op *const ops[] = {&op};
     struct idem_redis_trouble trouble;
-    int64_t before_us = host_now_us(), after_us;
-    int error;
+    int64_t asked_us = idem_clock_now_us(NULL);
 
     idem_redis_items_begin(store, ops, 1);
     idem_redis_items_reset(store);
-    error = idem_redis_batch_run(store, deadline_us, &trouble);
-    after_us = host_now_us();
-    *ret_difference_us = op.out.now_us - (before_us + (after_us - before_us) / 2);
+    if (!idem_redis_batch_run(store, deadline_us, &trouble))
+        idem_facts_add_clock(facts, op.out.now_us, asked_us, idem_clock_now_us(NULL));
     idem_op_deinit(&op);
-    return !error;
 }
 
-static void facts_place(struct facts *facts, const struct idem_backend *store)
+static void facts_place(struct idem_facts *facts, const struct idem_backend *store)
 {
     const struct idem_redis_options *options = &store->options;
     char place[IDEM_REDIS_PLACE_SIZE];
 
     idem_redis_address_format(&store->nodes[0]->address, place);
     if (options->topology == IDEM_REDIS_CLUSTER)
-        fact_add(facts, "server", "a cluster of %zu masters, the first at %.100s",
-                 store->node_count, place);
+        idem_facts_add(facts, "server", "a cluster of %zu masters, the first at %.100s",
+                       store->node_count, place);
     else if (options->topology == IDEM_REDIS_SENTINEL)
-        fact_add(facts, "server", "%.100s, which %zu sentinels name as master \"%.40s\"", place,
-                 options->server.host_count, options->master);
+        idem_facts_add(facts, "server", "%.100s, which %zu sentinels name as master \"%.40s\"",
+                       place, options->server.host_count, options->master);
     else
-        fact_add(facts, "server", "%.150s, database %u", place, options->database);
+        idem_facts_add(facts, "server", "%.150s, database %u", place, options->database);
 }
 
 /* What is said of all nodes is what is true of the weakest. */
@@ -109,15 +75,15 @@ static void weakest_find(const struct idem_backend *store, struct weakest *ret_w
     *ret_weakest = weakest;
 }
 
-static void facts_durability(struct facts *facts, const struct idem_backend *store,
+static void facts_durability(struct idem_facts *facts, const struct idem_backend *store,
                              const struct weakest *weakest)
 {
     bool everysec = strcmp(weakest->fsync, "everysec") == 0;
     const char *lost = "what the system had not written of its log, some 30 seconds";
 
-    fact_add(facts, "durability", "sync=%s: appendonly %s, appendfsync %s",
-             store->options.sync ? "always" : "off", weakest->aof ? "yes" : "no",
-             weakest->fsync[0] ? weakest->fsync : "not shown");
+    idem_facts_add(facts, "durability", "sync=%s: appendonly %s, appendfsync %s",
+                   store->options.sync ? "always" : "off", weakest->aof ? "yes" : "no",
+                   weakest->fsync[0] ? weakest->fsync : "not shown");
     if (!weakest->aof)
         lost = "all keys since the last snapshot, or all keys";
     else if (weakest->aof_always)
@@ -127,37 +93,38 @@ static void facts_durability(struct facts *facts, const struct idem_backend *sto
     else if (weakest->fsync[0] == '\0')
         lost = "what it had not flushed: its appendfsync is not shown";
     if (weakest->replicas == 0 && store->options.topology == IDEM_REDIS_SINGLE)
-        fact_add(facts, "can lose", "in a crash: %s", lost);
+        idem_facts_add(facts, "can lose", "in a crash: %s", lost);
     else
-        fact_add(facts, "can lose",
-                 "in a crash: %s; in a failover: acknowledged keys that the new master had not "
-                 "got%s",
-                 lost, store->options.replicas > 0 ? ", rarely, even with replicas=" : "");
+        idem_facts_add(
+            facts, "can lose",
+            "in a crash: %s; in a failover: acknowledged keys that the new master had not "
+            "got%s",
+            lost, store->options.replicas > 0 ? ", rarely, even with replicas=" : "");
 }
 
-static void facts_replication(struct facts *facts, const struct idem_backend *store,
+static void facts_replication(struct idem_facts *facts, const struct idem_backend *store,
                               const struct weakest *weakest)
 {
-    fact_add(facts, "replicas",
-             "%u connected; each call waits for %u (replicas=), and Redis asks "
-             "for %u to write (min-replicas-to-write)",
-             weakest->replicas, store->options.replicas, weakest->replicas_min);
+    idem_facts_add(facts, "replicas",
+                   "%u connected; each call waits for %u (replicas=), and Redis asks "
+                   "for %u to write (min-replicas-to-write)",
+                   weakest->replicas, store->options.replicas, weakest->replicas_min);
 }
 
-static void facts_room(struct facts *facts, const struct weakest *weakest)
+static void facts_room(struct idem_facts *facts, const struct weakest *weakest)
 {
-    fact_add(facts, "eviction", "noeviction");
+    idem_facts_add(facts, "eviction", "noeviction");
     if (!weakest->bounded)
-        fact_add(facts, "claims",
-                 "taken, without a bound: maxmemory is not set, and a host "
-                 "without memory left ends Redis");
+        idem_facts_add(facts, "claims",
+                       "taken, without a bound: maxmemory is not set, and a host "
+                       "without memory left ends Redis");
     else if (weakest->room == 0)
-        fact_add(facts, "claims",
-                 "refused: used memory is over maxmemory; raise it, or wait until "
-                 "keys expire");
+        idem_facts_add(facts, "claims",
+                       "refused: used memory is over maxmemory; raise it, or wait until "
+                       "keys expire");
     else
-        fact_add(facts, "claims", "taken: %llu bytes are free below maxmemory",
-                 (unsigned long long)weakest->room);
+        idem_facts_add(facts, "claims", "taken: %llu bytes are free below maxmemory",
+                       (unsigned long long)weakest->room);
 }
 
 /* Every node is asked anew: connections may be old. */
@@ -178,27 +145,25 @@ size_t idem_redis_describe(struct idem_backend *store, struct idem_store_fact *r
                            size_t max)
 {
     int64_t deadline_us = idem_redis_now_us() + store->options.timeout_us;
-    struct facts facts = {.next = ret_facts, .max = max};
+    struct idem_facts facts = {.list = ret_facts, .max = max};
     struct idem_redis_quiet quiet;
     struct weakest weakest;
-    int64_t difference_us = 0;
 
-    fact_add(&facts, "backend", "redis, hiredis %d.%d.%d", HIREDIS_MAJOR, HIREDIS_MINOR,
-             HIREDIS_PATCH);
+    idem_facts_add(&facts, "backend", "redis, hiredis %d.%d.%d", HIREDIS_MAJOR, HIREDIS_MINOR,
+                   HIREDIS_PATCH);
     idem_redis_quiet_begin(&quiet);
     if (nodes_refresh(store, deadline_us)) {
         const struct idem_redis_settings *settings = &store->nodes[0]->settings;
 
         facts_place(&facts, store);
-        fact_add(&facts, "version", "%s %s", settings->valkey ? "Valkey, as Redis" : "Redis",
-                 settings->version);
-        if (clock_difference(store, deadline_us, &difference_us))
-            fact_add(&facts, "clock difference", "%+.1f ms", (double)difference_us / 1000);
+        idem_facts_add(&facts, "version", "%s %s", settings->valkey ? "Valkey, as Redis" : "Redis",
+                       settings->version);
+        facts_clock(&facts, store, deadline_us);
         weakest_find(store, &weakest);
         facts_durability(&facts, store, &weakest);
         facts_room(&facts, &weakest);
         facts_replication(&facts, store, &weakest);
-        fact_add(&facts, "prefix", "%s", store->options.prefix);
+        idem_facts_add(&facts, "prefix", "%s", store->options.prefix);
     }
     idem_redis_quiet_end(&quiet);
     return facts.count;
