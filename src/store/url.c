@@ -134,12 +134,10 @@ int idem_url_parse(const char *text, struct idem_url *ret_url, struct idem_messa
         return IDEM_ERR_INVALID;
     }
     if (scheme == 0) {
-        bool secret = strchr(text, '@') != NULL;
-
+        /* It may be the line of a file that holds a password and nothing else: not shown. */
         idem_message_set(message,
-                         "\"%s\" is not a store URL: write lmdb:DIRECTORY, redis://HOST, "
-                         "postgresql://HOST/DATABASE, mariadb://HOST/DATABASE or memory:",
-                         secret ? "***" : text);
+                         "what names the store is not a URL: write lmdb:DIRECTORY, redis://HOST, "
+                         "postgresql://HOST/DATABASE, mariadb://HOST/DATABASE or memory:");
         return IDEM_ERR_INVALID;
     }
     place_size = strcspn(place, "?");
