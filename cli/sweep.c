@@ -47,7 +47,7 @@ static int sweep_all(struct sweeping *sweeping, struct idem_store *store,
     return error;
 }
 
-static void sweep_tell(const struct sweeping *sweeping)
+static void sweep_tell(const struct sweeping *sweeping, int error)
 {
     if (sweeping->json) {
         printf("{\"removed\":%lld,\"unknown_removed\":%lld,\"more\":%s}\n",
@@ -59,7 +59,7 @@ static void sweep_tell(const struct sweeping *sweeping)
     if (sweeping->unknown > 0) {
         printf(", %lld of them never settled", (long long)sweeping->unknown);
     }
-    puts(sweeping->more ? "; there are more" : "");
+    puts(error == IDEM_OK && sweeping->more ? "; there are more" : "");
 }
 
 static int sweep_run(struct sweeping *sweeping)
@@ -72,7 +72,7 @@ static int sweep_run(struct sweeping *sweeping)
     if (error == IDEM_OK) {
         error = sweep_all(sweeping, store, &message);
         /* What was removed before a failure is removed. */
-        sweep_tell(sweeping);
+        sweep_tell(sweeping, error);
     }
     idem_place_close(store);
     if (error != IDEM_OK) {
