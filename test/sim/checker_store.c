@@ -84,9 +84,9 @@ static bool acquired_before(struct world *world, const struct track *track,
     if (track->holder != number || life == GONE)
         return false;
     if (track->state == IDEM_STATE_PROCESSING && request->acquired) {
-        if (op->out.fence != request->fence && life == EITHER)
+        if (op->out.fence != track->fence && life == EITHER)
             return false; /* it had expired, and this is another claim of the key */
-        if (op->out.fence != request->fence)
+        if (op->out.fence != track->fence)
             check_broken(world, CHECKER_FENCE, "request %u: its claim again, and another fence",
                          number);
         return true;
@@ -129,6 +129,8 @@ static void on_acquired(struct world *world, struct track *track, uint16_t numbe
     track->lease_until_us = now_us + track->lease_us;
     track_expire(track, after(track->lease_until_us, world->policy.unknown_ttl_us));
     request->fence_before = request->acquired ? request->fence : 0;
+    if (world->stray && request->acquired)
+        return; /* the key expired in its hands: the claim that it has heard of is the first one */
     request->acquired = true;
     request->fence = op->out.fence;
     request->attempt = op->out.attempt;
@@ -148,6 +150,8 @@ static void check_told(struct world *world, uint16_t number, const struct idem_r
         check_broken(world, CHECKER_SAME, "request %u is told another answer than was recorded",
                      number);
     }
+    if (world->stray)
+        return; /* nobody hears it: what counts is what the first one was told */
     request->told_completed = true;
     request->expected = track->recorded;
     request->told_life = track->life;
