@@ -111,6 +111,8 @@ int idem_mariadb_connect(struct idem_mariadb_link *link, const struct idem_maria
 {
     const struct idem_server *server = &options->server;
     const char *socket = options->socket[0] ? options->socket : NULL;
+    /* With any other host the library would go there, and not to the socket. */
+    const char *host = socket ? "localhost" : server->hosts[0].name;
     MYSQL *connected = NULL;
     int status;
 
@@ -120,8 +122,8 @@ int idem_mariadb_connect(struct idem_mariadb_link *link, const struct idem_maria
     if (!link->mysql)
         return idem_mariadb_fault(link, IDEM_ERR_NOMEM, "there is no memory left to connect");
     options_set(link->mysql, options);
-    status = mysql_real_connect_start(&connected, link->mysql, server->hosts[0].name, server->user,
-                                      server->password, database, server->hosts[0].port, socket,
+    status = mysql_real_connect_start(&connected, link->mysql, host, server->user, server->password,
+                                      database, server->hosts[0].port, socket,
                                       CLIENT_MULTI_STATEMENTS | CLIENT_FOUND_ROWS);
     while (status)
         status = mysql_real_connect_cont(&connected, link->mysql, wait_for(link, status));

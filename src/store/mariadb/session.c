@@ -182,7 +182,9 @@ static int meta_read(struct idem_backend *store, struct idem_mariadb_facts *fact
     error = idem_mariadb_query(&store->link, &store->text, meta_take, facts);
     if (error || facts->schema == IDEM_MARIADB_SCHEMA)
         return error;
-    return idem_mariadb_fault(&store->link, IDEM_MARIADB_NO_TABLES,
+    /* Later, when somebody migrates while gateways run, it is a store that is away. */
+    return idem_mariadb_fault(&store->link,
+                              is_opening(store) ? IDEM_ERR_UNSUPPORTED : IDEM_MARIADB_NO_TABLES,
                               "idem's tables have version %d, and this build of idem needs %d: run "
                               "`idem migrate URL` with this store's URL, from the newest idem that "
                               "uses it",
@@ -229,8 +231,5 @@ int idem_mariadb_session_need(struct idem_backend *store)
         return IDEM_OK;
     }
     idem_mariadb_disconnect(link);
-    /* Later, when somebody migrates while gateways run, it is a store that is away. */
-    if (error == IDEM_MARIADB_NO_TABLES && is_opening(store))
-        return IDEM_ERR_UNSUPPORTED;
     return error;
 }

@@ -265,11 +265,13 @@ static void urls_are_read_with_care(void **state)
     refused("mariadb://h:secret@127.0.0.1:1/db?timeout=100ms", IDEM_ERR_UNAVAILABLE, "reached");
 }
 
+/* Whatever host the URL names: it is not asked for. */
 static void socket_is_taken(void **state)
 {
     const char *socket = getenv("IDEM_TEST_MARIADB_SOCKET");
-    char url[URL_SIZE], options[256];
+    char url[URL_SIZE], elsewhere[URL_SIZE], options[256];
     struct idem_store *store;
+    const char *at;
 
     (void)state;
     assert_non_null(socket);
@@ -278,6 +280,15 @@ static void socket_is_taken(void **state)
     store = store_make(url);
     keys_are_bytes(store);
     idem_store_close(store);
+
+    at = strchr(url, '@');
+    assert_non_null(at);
+    snprintf(elsewhere, sizeof elsewhere, "%.*s@nowhere.invalid%s", (int)(at - url), url,
+             strchr(at, '/'));
+    idem_store_close(store_open(elsewhere));
+    snprintf(options, sizeof options, "?socket=%s-not&timeout=2s", socket);
+    url_make(database_name(), options, url);
+    refused(url, IDEM_ERR_UNAVAILABLE, "cannot be reached");
 }
 
 int main(void)
