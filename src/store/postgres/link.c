@@ -233,6 +233,18 @@ static int schema_missing(struct idem_pg_link *link, int outcome)
     return IDEM_ERR_UNAVAILABLE;
 }
 
+int idem_pg_meta_lost(struct idem_pg_link *link)
+{
+    idem_message_set(
+        &link->message,
+        "the row of idempotency_meta in the schema \"%s\" is gone, and with it the salt "
+        "that the keys need: restore it from a backup, or drop idem's tables there "
+        "(with DROP SCHEMA, if nothing else is in it) and begin a new store with `idem "
+        "migrate URL`",
+        link->settings->schema);
+    return IDEM_ERR_CORRUPT;
+}
+
 static int schema_judge(struct idem_pg_link *link, const PGresult *result)
 {
     bool failed = false;
@@ -240,6 +252,8 @@ static int schema_judge(struct idem_pg_link *link, const PGresult *result)
 
     if (version == IDEM_PG_SCHEMA_VERSION && !failed)
         return IDEM_PG_DONE;
+    if (PQgetisnull(result, 0, 0))
+        return idem_pg_meta_lost(link);
     idem_message_set(&link->message,
                      "the schema \"%s\" has version %lld and this build needs version %d: run "
                      "`idem migrate URL` of this build, or use the build that it was made by",

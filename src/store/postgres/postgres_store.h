@@ -90,6 +90,10 @@ void idem_pg_link_close(struct idem_pg_link *link); /* stays usable */
 
 /* "the PostgreSQL server at HOST:PORT": for messages. */
 const char *idem_pg_link_place(const struct idem_pg_link *link, char *ret_text, size_t size);
+
+/* IDEM_ERR_CORRUPT and its sentence: the row with version and salt is gone, the tables are there.
+ */
+IDEM_MUST_CHECK int idem_pg_meta_lost(struct idem_pg_link *link);
 #define IDEM_PG_PLACE_SIZE (IDEM_SERVER_TEXT_MAX + 48)
 
 /* Begins to connect to the link's host, for others to go on with. NULL: no memory. */

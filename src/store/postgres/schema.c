@@ -184,7 +184,9 @@ static int version_read(struct work *work)
     if (!error)
         error = sql_run(work, sql, NULL);
     if (!error && there == 2)
-        error = number_ask(work, "SELECT schema_version FROM idempotency_meta", 0, &work->from);
+        error = number_ask(work, "SELECT schema_version FROM idempotency_meta", -1, &work->from);
+    if (!error && work->from < 0)
+        error = idem_pg_meta_lost(&work->link);
     if (!error && there == 2) {
         error = number_ask(work, "SELECT made_schema::int FROM idempotency_meta", 0, &made);
         work->made_schema = made;

@@ -169,6 +169,22 @@ static void other_versions_are_refused(void **state)
     migrated(url, 0, VERSION, 0);
 }
 
+/* Without its one row the tables are no store any more, and no migration makes them one. */
+static void lost_meta_is_told(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(schema, "", url);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, VERSION);
+    sql("DELETE FROM %s.idempotency_meta", schema);
+    refused(url, IDEM_ERR_CORRUPT, "restore it from a backup");
+    migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_CORRUPT, "begin a new store");
+    migration_refused(url, 0, IDEM_ERR_CORRUPT, "begin a new store");
+    sql("DROP SCHEMA %s CASCADE", schema);
+}
+
 /* A handle that is open while the schema changes under it stops, and says why. */
 static void changed_under_an_open_store(void **state)
 {
@@ -265,6 +281,7 @@ int main(void)
         cmocka_unit_test(by_several_at_once),
         cmocka_unit_test(not_migrated_is_told),
         cmocka_unit_test(other_versions_are_refused),
+        cmocka_unit_test(lost_meta_is_told),
         cmocka_unit_test(changed_under_an_open_store),
         cmocka_unit_test(a_table_of_others_is_left),
         cmocka_unit_test(first_opening_makes_the_salt),
