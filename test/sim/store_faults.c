@@ -120,6 +120,7 @@ static void ops_apply(struct world *world, struct message *message, size_t count
                    message->orphan ? ", again" : "");
         check_applied(world, ops[i], message->askers[i]);
     }
+    world->stray = false; /* peeks do not come this way */
 }
 
 static bool sender_waits(const struct world *world, const struct message *message)
