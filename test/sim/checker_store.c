@@ -274,7 +274,7 @@ static void on_phantom(struct world *world, struct track *track, uint16_t number
 static void on_either(struct world *world, struct track *track, uint16_t number,
                       const struct idem_op *op)
 {
-    int64_t before_us = track->expires_last_us;
+    int64_t first_us = track->expires_us, last_us = track->expires_last_us;
     int64_t failed_us = after(op->out.now_us, world->policy.ttl_us);
 
     on_phantom(world, track, number, op);
@@ -282,8 +282,10 @@ static void on_either(struct world *world, struct track *track, uint16_t number,
         track->expires_us = failed_us;
     if (failed_us > track->expires_last_us)
         track->expires_last_us = failed_us;
-    if (before_us > track->expires_last_us)
-        track->expires_last_us = before_us;
+    if (first_us < track->expires_us)
+        track->expires_us = first_us; /* it may stand as it was */
+    if (last_us > track->expires_last_us)
+        track->expires_last_us = last_us;
 }
 
 /* A key that is given back as failed: nothing has happened for it, and nothing can any more. */
