@@ -15,6 +15,12 @@ PAYMENTS = "/api/v1/payments"
 SECONDS_MAX = 60
 
 
+def hear_interrupts():
+    """Whoever runs tests in the background of a shell has them ignore SIGINT, and children inherit
+    that; a shell script cannot take it back."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def demo_environment(port, **more):
     return {**os.environ, "IDEM_PORT": str(port), **more}
 
@@ -26,7 +32,7 @@ class Demo:
         self.process = subprocess.Popen(
             ["./run"], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env=demo_environment(self.port, IDEM_STATE=str(state), **environment))
+            preexec_fn=hear_interrupts, env=demo_environment(self.port, IDEM_STATE=str(state), **environment))
         self.told = ""
         while f"Ready on http://127.0.0.1:{self.port}" not in self.told:
             line = self.process.stdout.readline()
