@@ -32,7 +32,8 @@ class Demo:
         self.process = subprocess.Popen(
             ["./run"], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True,
-            preexec_fn=hear_interrupts, env=demo_environment(self.port, IDEM_STATE=str(state), **environment))
+            preexec_fn=hear_interrupts,
+            env=demo_environment(self.port, IDEM_STATE=str(state), **environment))
         self.told = ""
         while f"Ready on http://127.0.0.1:{self.port}" not in self.told:
             line = self.process.stdout.readline()
