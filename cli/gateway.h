@@ -7,6 +7,7 @@
  *   gateway_conf.c       the nginx configuration
  *   gateway_state.c      the state directory, its lock, the worker's user, the store's directory
  *   gateway_find.c       where nginx and the module are
+ *   gateway_alerts.c     what nginx's master says of its workers
  *   gateway_run.c        nginx -t, nginx, signals, the end
  */
 #ifndef IDEM_CLI_GATEWAY_H
@@ -131,6 +132,7 @@ void idem_gateway_conf(const struct idem_gateway *gateway, bool shown, FILE *out
 #define IDEM_GATEWAY_PID    "nginx.pid"
 #define IDEM_GATEWAY_LOCK   "gateway.lock"
 #define IDEM_GATEWAY_SOCKET "gateway.sock" /* answers 204 once a worker is up */
+#define IDEM_GATEWAY_ALERTS "alerts.sock"  /* takes what nginx's master has to say */
 
 /* --- gateway_state.c ----------------------------------------------------------------------- */
 
@@ -165,6 +167,24 @@ IDEM_MUST_CHECK int idem_gateway_find_module(struct idem_gateway *gateway,
                                              struct idem_message *message);
 IDEM_MUST_CHECK int idem_gateway_find_authorities(struct idem_gateway *gateway,
                                                   struct idem_message *message);
+
+/* --- gateway_alerts.c ---------------------------------------------------------------------- */
+
+/*
+ * Makes the socket, in the current directory, which is the state directory by now. IDEM_ERR_IO, and
+ * errno.
+ */
+IDEM_MUST_CHECK int idem_gateway_alerts_open(const struct idem_gateway *gateway, int *ret_alerts);
+
+enum idem_alert {
+    IDEM_ALERT_NONE,    /* none waits */
+    IDEM_ALERT_OTHER,   /* about something else */
+    IDEM_ALERT_CRASHED, /* a worker was ended by a signal; another takes its place */
+    IDEM_ALERT_LAST,    /* a worker could not start, and no other will take its place */
+};
+
+/* Takes the next one. Does not wait. *ret_signal is written for IDEM_ALERT_CRASHED. */
+enum idem_alert idem_gateway_alert_take(int alerts, pid_t master, int *ret_signal);
 
 /* --- gateway_run.c ------------------------------------------------------------------------- */
 

@@ -39,7 +39,7 @@ static void line_path(FILE *out, const char *indent, const char *directive, cons
     line_word(out, indent, directive, path);
 }
 
-static void main_write(const struct idem_gateway *gateway, FILE *out)
+static void main_write(const struct idem_gateway *gateway, bool shown, FILE *out)
 {
     struct rlimit files = {.rlim_max = FILES_MAX};
     unsigned long limit, connections;
@@ -60,8 +60,12 @@ static void main_write(const struct idem_gateway *gateway, FILE *out)
     fprintf(out, "worker_shutdown_timeout %llds;\n",
             (long long)(gateway->drain_us / IDEM_SECOND_US + 5));
     line_path(out, "", "pid", gateway->state, IDEM_GATEWAY_PID);
-    fprintf(out, "error_log stderr %s;\n\n", gateway->log_level);
-    fprintf(out, "events {\n    worker_connections %lu;\n}\n\n", connections);
+    fprintf(out, "error_log stderr %s;\n", gateway->log_level);
+    if (!shown) {
+        /* Where nobody listens, nginx would log that as well. */
+        fputs("error_log syslog:server=unix:" IDEM_GATEWAY_ALERTS ",nohostname alert;\n", out);
+    }
+    fprintf(out, "\nevents {\n    worker_connections %lu;\n}\n\n", connections);
 }
 
 static void paths_write(const struct idem_gateway *gateway, FILE *out)
@@ -202,7 +206,7 @@ static void location_write(const struct idem_gateway *gateway, FILE *out)
 
 void idem_gateway_conf(const struct idem_gateway *gateway, bool shown, FILE *out)
 {
-    main_write(gateway, out);
+    main_write(gateway, shown, out);
     fputs("http {\n", out);
     if (shown && strcmp(gateway->store_url, gateway->store_shown) != 0) {
         fputs("    # Write the store's password in place of ***.\n", out);

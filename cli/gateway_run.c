@@ -7,15 +7,18 @@
  *   3. ready, once a worker answers on the socket in the state directory
  *   4. TERM, INT, QUIT: QUIT to nginx, which finishes its requests; the drain time over, or a
  *      second signal that is no echo of the first: TERM; still there: KILL
- *   5. when `idem` is killed, the kernel sends QUIT to nginx's master; its workers are bounded by
+ *   5. workers that crash again and again: as if told to end, but a failure
+ *   6. when `idem` is killed, the kernel sends QUIT to nginx's master; its workers are bounded by
  *      worker_shutdown_timeout
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -29,10 +32,16 @@
 #define STOP_US_MAX     (5 * IDEM_SECOND_US)
 #define ANSWER_MS_MAX   1000
 #define OUTPUT_SIZE_MAX 65536
+#define WAIT_US_MAX     (3600 * IDEM_SECOND_US) /* poll counts milliseconds in an int */
 
 /* Wrappers signal the process and its group, or relay what the terminal sent to all: a second
  * signal this soon after the first is the same one. */
 #define SAME_US_MAX IDEM_SECOND_US
+
+/* Within so long each worker may crash once, as they do when the system runs out of memory, and so
+ * many more, which is what systemd allows a service. */
+#define CRASH_US_MAX (10 * IDEM_SECOND_US)
+#define CRASHES_MAX  5
 
 enum phase {
     PHASE_STARTING,
@@ -49,9 +58,12 @@ struct watch {
     int master_status;
     enum phase phase;
     int64_t deadline_us; /* when the phase has lasted too long */
-    int64_t told_us;     /* when a signal first told it to end; 0: none has */
-    bool failed;         /* nginx ended by itself, or never became ready */
-    bool cut;            /* requests may have been cut off */
+    int alerts, signals; /* where nginx's alerts and our signals come in */
+    int64_t crashes_us;  /* since when crashes are counted */
+    int64_t crashes;
+    int64_t told_us; /* when a signal first told it to end; 0: none has */
+    bool failed;     /* nginx ended by itself, never became ready, or kept crashing */
+    bool cut;        /* requests may have been cut off */
 };
 
 static int64_t clock_us(void)
@@ -359,34 +371,85 @@ static bool children_reap(struct watch *watch)
     }
 }
 
-static void signal_wait(struct watch *watch, const sigset_t *signals)
+/* --- crashes ------------------------------------------------------------------------------- */
+
+static void crash_take(struct watch *watch, int number)
 {
+    int64_t now_us = clock_us();
+    char hint[IDEM_HINT_SIZE];
+
+    if (now_us - watch->crashes_us > CRASH_US_MAX) {
+        watch->crashes_us = now_us;
+        watch->crashes = 0;
+    }
+    watch->crashes++;
+    if (watch->crashes <= watch->gateway->workers + CRASHES_MAX) {
+        return;
+    }
+    idem_say_error("nginx's workers crashed %lld times within %d seconds, the last one by signal "
+                   "%d (%s); stopping, as the next would crash too. If the module %s was written "
+                   "over while nginx had it loaded, or is another nginx's, install it anew. "
+                   "Requests that were under way have an unknown outcome: %s",
+                   (long long)watch->crashes, (int)(CRASH_US_MAX / IDEM_SECOND_US), number,
+                   strsignal(number), watch->gateway->module,
+                   idem_hint_make("list --state unknown", hint));
+    watch->failed = true;
+    phase_enter(watch, PHASE_DRAINING);
+}
+
+static void alerts_take(struct watch *watch)
+{
+    enum idem_alert alert;
+    int number = 0;
+
+    while ((alert = idem_gateway_alert_take(watch->alerts, watch->nginx, &number)) !=
+           IDEM_ALERT_NONE) {
+        if (watch->phase > PHASE_RUNNING) {
+            continue;
+        }
+        if (alert == IDEM_ALERT_CRASHED) {
+            crash_take(watch, number);
+        } else if (alert == IDEM_ALERT_LAST) {
+            idem_say_error("a worker of nginx could not start, and nginx tries no other; its own "
+                           "words are above. Stopping, as clients would wait for ever");
+            watch->failed = true;
+            phase_enter(watch, PHASE_DRAINING);
+        }
+    }
+}
+
+/* --- the loop ------------------------------------------------------------------------------ */
+
+static void event_wait(struct watch *watch)
+{
+    struct pollfd polled[] = {{.fd = watch->signals, .events = POLLIN},
+                              {.fd = watch->alerts, .events = POLLIN}};
     int64_t left_us = watch->deadline_us - clock_us();
-    struct timespec pause;
-    int number;
+    struct signalfd_siginfo taken;
 
     if (watch->phase == PHASE_STARTING && left_us > START_POLL_US) {
         left_us = START_POLL_US;
     }
     left_us = left_us > 0 ? left_us : 0;
-    pause.tv_sec = left_us / IDEM_SECOND_US;
-    pause.tv_nsec = left_us % IDEM_SECOND_US * 1000;
-    number = sigtimedwait(signals, NULL, &pause);
-    if (number > 0) {
-        signal_take(watch, number);
+    left_us = left_us < WAIT_US_MAX ? left_us : WAIT_US_MAX;
+    if (poll(polled, sizeof polled / sizeof polled[0], (int)((left_us + 999) / 1000)) > 0) {
+        alerts_take(watch);
+        if (read(watch->signals, &taken, sizeof taken) == (ssize_t)sizeof taken) {
+            signal_take(watch, (int)taken.ssi_signo);
+        }
     } else if (clock_us() >= watch->deadline_us) {
         phase_expired(watch);
     }
 }
 
-static int watch_until_end(struct watch *watch, const sigset_t *signals)
+static int watch_until_end(struct watch *watch)
 {
     while (children_reap(watch)) {
         if (watch->phase == PHASE_STARTING && worker_answers(watch->gateway)) {
             phase_enter(watch, PHASE_RUNNING);
             ready_tell(watch->gateway);
         }
-        signal_wait(watch, signals);
+        event_wait(watch);
     }
     if (watch->failed) {
         return IDEM_EXIT_FAILURE;
@@ -408,21 +471,35 @@ static void nginx_become(const struct idem_gateway *gateway, pid_t parent, const
     nginx_exec(gateway, false);
 }
 
-int idem_gateway_run(const struct idem_gateway *gateway)
+/* Signals wait to be read from now on, and so do alerts. 0, or -1 and errno. */
+static int watch_begin(struct watch *watch, sigset_t *ret_before)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGCHLD};
-    struct watch watch = {.gateway = gateway};
-    pid_t parent = getpid();
-    sigset_t signals, before;
+    sigset_t signals;
 
     sigemptyset(&signals);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         sigaddset(&signals, numbers[i]);
     }
-    sigprocmask(SIG_BLOCK, &signals, &before);
+    sigprocmask(SIG_BLOCK, &signals, ret_before);
+    watch->signals = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
     /* Workers of a killed master become our children, so that their end can be waited for. The
-     * socket's path is short only from within the state directory. */
-    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || chdir(gateway->state) != 0) {
+     * path of a socket is short only from within the state directory. */
+    if (watch->signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
+        chdir(watch->gateway->state) != 0 ||
+        idem_gateway_alerts_open(watch->gateway, &watch->alerts) != IDEM_OK) {
+        return -1;
+    }
+    return 0;
+}
+
+int idem_gateway_run(const struct idem_gateway *gateway)
+{
+    struct watch watch = {.gateway = gateway};
+    pid_t parent = getpid();
+    sigset_t before;
+
+    if (watch_begin(&watch, &before) != 0) {
         idem_say_error("%s: %s", gateway->state, strerror(errno));
         return IDEM_EXIT_FAILURE;
     }
@@ -438,5 +515,5 @@ int idem_gateway_run(const struct idem_gateway *gateway)
     /* Also here, so that the group exists whichever of the two runs first. */
     (void)setpgid(watch.nginx, watch.nginx);
     phase_enter(&watch, PHASE_STARTING);
-    return watch_until_end(&watch, &signals);
+    return watch_until_end(&watch);
 }
