@@ -4,7 +4,8 @@
  *
  *   1. open it; opening runs the self-test
  *   2. when its settings are refused, open it once more with less asked of it, only to look at them
- *   3. measure a round trip, ask for the facts, and give the verdict
+ *   3. when it could not be used, find out whether a server is there at all
+ *   4. measure a round trip, ask for the facts, and give the verdict
  */
 #include <sodium.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "args.h"
 #include "json.h"
 #include "place.h"
+#include "reach.h"
 #include "select.h"
 
 #define READS 9 /* of which the median is told */
@@ -29,15 +31,22 @@ static const char examples[] = "  idem store check\n"
                                "  idem store check @/etc/idem/store-url\n"
                                "  idem store check 'redis://10.0.0.5/0?replicas=1' --json\n";
 
-enum verdict { VERDICT_GOOD, VERDICT_UNAVAILABLE, VERDICT_REFUSED, VERDICT_FAILED };
+enum verdict {
+    VERDICT_GOOD,
+    VERDICT_UNAVAILABLE, /* it is not there, or does not answer */
+    VERDICT_UNUSABLE,    /* it is there, and does not take us: a log-in, rights, tables */
+    VERDICT_REFUSED,     /* we do not take it: its settings are too weak */
+    VERDICT_FAILED,
+};
 
-static const char *const verdict_words[] = {"good", "unavailable", "refused", "failed"};
+static const char *const verdict_words[] = {"good", "unavailable", "unusable", "refused", "failed"};
 
 struct check {
     bool json;
     char shown[IDEM_URL_SIZE_MAX];
     struct idem_message reason; /* empty: none */
     enum verdict verdict;
+    bool reachable;
     int64_t read_us; /* negative: was not measured */
     size_t count;
     struct idem_store_fact facts[IDEM_STORE_FACTS_MAX];
@@ -60,11 +69,11 @@ static int length_compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The median of some reads of a record that is not there; negative when one failed. */
-static int64_t read_measure(struct idem_store *store)
+/* The median of some reads of a record that is not there. */
+static int read_measure(struct idem_store *store, int64_t *ret_read_us,
+                        struct idem_message *message)
 {
     int64_t lengths_us[READS];
-    struct idem_message message;
 
     for (size_t i = 0; i < READS; i++) {
         struct idem_op get = {.kind = IDEM_OP_GET};
@@ -73,21 +82,24 @@ static int64_t read_measure(struct idem_store *store)
 
         randombytes_buf(get.id.bytes, sizeof get.id.bytes);
         begun_us = clock_us();
-        error = idem_select_apply(store, &get, &message);
+        error = idem_select_apply(store, &get, message);
         lengths_us[i] = clock_us() - begun_us;
         idem_op_deinit(&get);
         if (error != IDEM_OK) {
-            return -1;
+            return error;
         }
     }
     qsort(lengths_us, READS, sizeof lengths_us[0], length_compare);
-    return lengths_us[READS / 2];
+    *ret_read_us = lengths_us[READS / 2];
+    return IDEM_OK;
 }
 
-static void store_look(struct check *check, struct idem_store *store)
+static int store_look(struct check *check, struct idem_store *store, struct idem_message *message)
 {
-    check->read_us = read_measure(store);
+    int error = read_measure(store, &check->read_us, message);
+
     check->count = idem_store_describe(store, check->facts, IDEM_STORE_FACTS_MAX);
+    return error;
 }
 
 /* The URL with sync=off in place of what it says of sync. False when it does not fit. */
@@ -111,33 +123,61 @@ static bool url_relax(const char *url, char ret_url[IDEM_URL_SIZE_MAX])
 }
 
 /* A server whose settings are too weak shows which they are to who asks for less. */
-static void store_look_relaxed(struct check *check, const char *option)
+static void store_look_relaxed(struct check *check, const char *url)
 {
-    char url[IDEM_URL_SIZE_MAX], relaxed[IDEM_URL_SIZE_MAX];
-    struct idem_message message;
+    char relaxed[IDEM_URL_SIZE_MAX];
+    struct idem_message ignored;
     struct idem_store *store = NULL;
-    char *directory = NULL;
 
-    if (idem_place_store(option, url, &message) != IDEM_OK ||
-        idem_store_url_check(url, &directory, &message) != IDEM_OK) {
-        return;
-    }
-    if (directory == NULL && strlen(url) + sizeof "?sync=off" < IDEM_URL_SIZE_MAX &&
-        url_relax(url, relaxed) && idem_store_open(relaxed, NULL, &store, &message) == IDEM_OK) {
-        store_look(check, store);
+    if (strlen(url) + sizeof "?sync=off" < IDEM_URL_SIZE_MAX && url_relax(url, relaxed) &&
+        idem_store_open(relaxed, NULL, &store, &ignored) == IDEM_OK) {
+        (void)!store_look(check, store, &ignored);
     }
     idem_store_close(store);
+}
+
+/* After an outcome that is not IDEM_OK. An embedded store is there when it can be looked into. */
+static bool store_is_there(int outcome, const char *url, bool embedded)
+{
+    switch (outcome) {
+    case IDEM_ERR_UNSAFE:
+    case IDEM_ERR_CORRUPT:
+    case IDEM_ERR_FULL:
+        return true;
+    case IDEM_ERR_TIMEOUT:
+    case IDEM_ERR_NOMEM:
+        return false;
+    default: /* said by the server, or by the system in its stead */
+        return !embedded && idem_reach(url);
+    }
+}
+
+static void trouble_look(struct check *check, int outcome, const char *option)
+{
+    char url[IDEM_URL_SIZE_MAX];
+    struct idem_message ignored;
+    char *directory = NULL;
+
+    if (idem_place_store(option, url, &ignored) == IDEM_OK &&
+        idem_store_url_check(url, &directory, &ignored) == IDEM_OK) {
+        check->reachable = store_is_there(outcome, url, directory != NULL);
+        if (outcome == IDEM_ERR_UNSAFE && directory == NULL) {
+            store_look_relaxed(check, url);
+        }
+    }
     free(directory); /* malloc'd, says idem_store_url_check */
 }
 
-static enum verdict verdict_of(int outcome)
+static enum verdict verdict_of(int outcome, bool reachable)
 {
     switch (outcome) {
     case IDEM_OK:
         return VERDICT_GOOD;
     case IDEM_ERR_UNAVAILABLE:
     case IDEM_ERR_TIMEOUT:
-        return VERDICT_UNAVAILABLE;
+        return reachable ? VERDICT_UNUSABLE : VERDICT_UNAVAILABLE;
+    case IDEM_ERR_UNSUPPORTED: /* another version of the tables, or of the server */
+        return VERDICT_UNUSABLE;
     case IDEM_ERR_UNSAFE:
         return VERDICT_REFUSED;
     default:
@@ -194,7 +234,7 @@ static int check_json(const struct check *check)
         bad |= idem_json_set_text(object, "store", check->shown);
         bad |= idem_json_set_text(object, "verdict", verdict_words[check->verdict]);
         bad |= idem_json_set_text(object, "reason", reason);
-        bad |= idem_json_set_flag(object, "reachable", check->read_us >= 0);
+        bad |= idem_json_set_flag(object, "reachable", check->reachable);
         bad |= check->read_us >= 0 ? idem_json_set_number(object, "read_us", check->read_us)
                                    : idem_json_set_owned(object, "read_us", json_null());
         bad |= idem_json_set_text(object, "self_test", self_test_words(check));
@@ -224,8 +264,9 @@ static void check_print(const struct check *check)
     if (check->read_us >= 0) {
         printf("%-*s  yes: a read takes %.2f ms\n", width, "reachable",
                (double)check->read_us / 1000);
-    } else if (check->verdict == VERDICT_UNAVAILABLE) {
-        printf("%-*s  no, or it refuses us\n", width, "reachable");
+    } else {
+        printf("%-*s  %s\n", width, "reachable",
+               check->reachable ? "yes, but it cannot be used" : "no");
     }
     if (self_test != NULL) {
         printf("%-*s  %s: claim, second claim refused, complete, read back, expiry\n", width,
@@ -269,12 +310,14 @@ static int check_run(const char *option, bool create, bool json)
         idem_say_error("%s", check.reason.text);
         return idem_place_exit(outcome);
     }
-    check.verdict = verdict_of(outcome);
     if (outcome == IDEM_OK) {
-        store_look(&check, store);
-    } else if (outcome == IDEM_ERR_UNSAFE) {
-        store_look_relaxed(&check, option);
+        check.reachable = true;
+        outcome = store_look(&check, store, &check.reason);
     }
+    if (outcome != IDEM_OK) {
+        trouble_look(&check, outcome, option);
+    }
+    check.verdict = verdict_of(outcome, check.reachable);
     told = check_tell(&check);
     idem_place_close(store);
     if (outcome != IDEM_OK) {

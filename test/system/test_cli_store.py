@@ -573,6 +573,15 @@ def test_store_check(store, place):
     assert store.keys() == [], "the self-test leaves nothing that is listed"
 
 
+def test_store_check_of_what_is_not_there_and_of_what_is_damaged(store, place):
+    told = refused(FAILURE, "store", "check", f"lmdb:{place}/none", "--json").json()
+    assert (told["verdict"], told["reachable"]) == ("unavailable", False)
+    with open(os.path.join(store.directory, "data.mdb"), "r+b") as data:
+        data.truncate(0)
+    told = store.refused(FAILURE, "store", "check", "--json").json()
+    assert (told["verdict"], told["reachable"]) == ("failed", True)
+
+
 def test_store_check_of_memory():
     assert "self-test" in good("store", "check", "memory:").out
     refused(USAGE, "store", "check", "memory:", "extra")

@@ -79,13 +79,47 @@ def test_a_server_that_hangs(kind):
     store = kind.store()
     kind.server.stop()
     told, ran = check(store.url(timeout="300ms"))
-    assert ran.status == FAILURE and told["verdict"] == "unavailable"
+    assert ran.status == FAILURE and told["verdict"] == "unavailable" and not told["reachable"]
 
 
 def test_a_wrong_password(kind):
+    """The server is there: that is told, and is something else than a server that is away."""
     told, ran = check(kind.wrong_url())
-    assert ran.status == FAILURE and told["verdict"] in ("unavailable", "failed")
+    assert ran.status == FAILURE and (told["verdict"], told["reachable"]) == ("unusable", True)
+    assert told["read_us"] is None and told["self_test"] is None and told["facts"] == {}
     assert re.search("password|WRONGPASS|denied|authenticat", told["reason"], re.I), told["reason"]
+    screen = refused(FAILURE, "store", "check", kind.wrong_url()).out
+    assert re.search("^reachable +yes, but it cannot be used$", screen, re.M), screen
+    assert re.search("^verdict +unusable$", screen, re.M), screen
+
+
+SOCKETS = {"redis": "redis+unix:{server.socket}?password=" + server_stores.WRONG,
+           "postgres": "postgresql:///nothing?host={server.folder}&port={server.port}",
+           "mariadb": "mariadb://nobody:x@no.such.host.invalid/nothing?socket={server.socket}"}
+
+
+def test_a_socket_that_is_there_and_one_that_is_not(kind, request):
+    url = SOCKETS[request.node.callspec.params["kind"]].format(server=kind.server)
+    told, ran = check(url)
+    assert ran.status == FAILURE and (told["verdict"], told["reachable"]) == ("unusable", True)
+    kind.server.end()
+    told, ran = check(url)
+    assert ran.status == FAILURE and (told["verdict"], told["reachable"]) == ("unavailable", False)
+
+
+@pytest.mark.parametrize("name", ["postgres", "mariadb"])
+def test_tables_that_are_not_there(name):
+    told, ran = check(server_stores.get(name).store(migrate=False).url())
+    assert ran.status == FAILURE and (told["verdict"], told["reachable"]) == ("unusable", True)
+    assert "idem migrate" in told["reason"]
+
+
+def test_one_host_of_several_is_enough():
+    sentinel = server_stores.get("sentinel")
+    url, = sentinel.server.urls().values()
+    url = url.replace("redis+sentinel://", "redis+sentinel://127.0.0.1:1,")
+    told, _ = check(url.rpartition("/")[0] + "/another")
+    assert (told["verdict"], told["reachable"]) == ("unusable", True) and "another" in told["reason"]
 
 
 def test_settings_too_weak_for_what_is_asked(kind):
