@@ -73,7 +73,9 @@ static int migrate_run(const struct migrate *migrate)
     error = idem_store_migrate(url, version, &migration, &message);
     if (error != IDEM_OK) {
         idem_say_error("%s", message.text[0] != '\0' ? message.text : idem_error_text(error));
-        return error == IDEM_ERR_INVALID ? IDEM_EXIT_USAGE : idem_place_exit(error);
+        /* The URL was judged above; what is left of the command line is the version. */
+        return error == IDEM_ERR_INVALID && migrate->to > 0 ? IDEM_EXIT_USAGE
+                                                            : idem_place_exit(error);
     }
     if (!migrate->json) {
         migration_print(migrate, shown, &migration);

@@ -86,6 +86,17 @@ class RedisKind(Kind):
 
 
 class PostgresKind(Kind):
+    FOLDER = "SCHEMA"  # what a store is in
+
+    def run(self, statement):
+        return self.server.psql(statement)
+
+    def poor_url(self, store):
+        """The store for a role that may log in and nothing else."""
+        self.run("DO $$ BEGIN CREATE ROLE poor LOGIN; "
+                 "EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+        return re.sub("//[^@/]*@", "//poor@", store.url())
+
     def place(self, name):
         return self.server.url(), [f"schema={name}"]
 
@@ -111,6 +122,15 @@ class PostgresKind(Kind):
 
 
 class MariaDBKind(Kind):
+    FOLDER = "DATABASE"
+
+    def run(self, statement):
+        return self.server.sql(statement)
+
+    def poor_url(self, store):
+        self.run(f"CREATE USER IF NOT EXISTS poor IDENTIFIED BY '{WRONG}'")
+        return re.sub("//[^@/]*@", f"//poor:{WRONG}@", store.url())
+
     def place(self, name):
         return f"{self.server.url()}/{name}", []
 

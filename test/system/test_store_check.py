@@ -172,10 +172,52 @@ def test_tables_are_made_and_removed(sql):
     refused(FAILURE, "list", "--store", store.url())
 
 
+FOREIGN = ("idempotency_keys", "idempotency_audit", "idempotency_meta")
+
+
+@pytest.mark.parametrize("table", FOREIGN)
+def test_a_table_that_is_not_idems_is_left(sql, table):
+    store = sql.store(migrate=False)
+    sql.run(f"CREATE {sql.FOLDER} {store.name}")
+    sql.run(f"CREATE TABLE {store.name}.{table} (x int)")
+    sql.run(f"INSERT INTO {store.name}.{table} VALUES (7)")
+    for words in ([], ["--to", 1], ["--to", 0, "--remove-records"]):
+        ran = refused(FAILURE, "migrate", store.url(), *words)
+        assert re.search("not idem's|no idempotency_meta|not as idem makes", ran.err), ran.err
+        assert "another" in ran.err, "it says what to do"
+    assert sql.run(f"SELECT x FROM {store.name}.{table}").split()[-1] == "7"
+
+
+def test_tables_of_a_newer_idem(sql):
+    store = sql.store()
+    sql.run(f"UPDATE {store.name}.idempotency_meta SET schema_version = 9")
+    for words in ([], ["--to", 1], ["--to", 0, "--remove-records"]):
+        ran = refused(FAILURE, "migrate", store.url(), *words)
+        assert "version 9" in ran.err and "newer" in ran.err, ran.err
+
+
+@pytest.mark.parametrize("there", ["nothing", "folder", "tables"])
+def test_a_user_who_may_not(sql, there):
+    store = sql.store(migrate=there == "tables")
+    if there == "folder":
+        sql.run(f"CREATE {sql.FOLDER} {store.name}")
+    url = sql.poor_url(store)
+    lines = [["migrate", url], ["migrate", url, "--to", 0, "--remove-records"]]
+    for line in lines if there == "tables" else lines[:1]:
+        ran = refused(FAILURE, *line)
+        assert re.search("may not migrate|refuses: .*denied", ran.err), ran.err
+        assert server_stores.WRONG not in ran.err
+
+
+def test_a_wrong_password_for_migrate(sql):
+    ran = refused(FAILURE, "migrate", sql.wrong_url())
+    assert re.search("password|denied", ran.err) and server_stores.WRONG not in ran.err
+
+
 def test_a_version_that_nobody_knows(sql):
     store = sql.store()
-    ran = idem("migrate", store.url(), "--to", 9999)
-    assert ran.status in (FAILURE, USAGE) and "9999" in ran.err
+    ran = refused(USAGE, "migrate", store.url(), "--to", 9999)
+    assert "9999" in ran.err
 
 
 def test_what_needs_no_tables():
@@ -195,6 +237,8 @@ def test_a_server_that_is_away_cannot_be_migrated(sql):
     sql.server.end()
     ran = refused(FAILURE, "migrate", store.url(timeout="1s"))
     assert "127.0.0.1" in ran.err
+    ran = refused(FAILURE, "migrate", store.url().replace("127.0.0.1", "no.such.host.invalid"))
+    assert "no.such.host.invalid" in ran.err
     for secret in server_stores.SECRETS:
         assert secret not in ran.err
 

@@ -261,7 +261,7 @@ static int foreign_check(struct migrating *migrating)
 {
     for (size_t i = 0; i < TABLE_COUNT; i++)
         if (migrating->foreign[i])
-            return idem_mariadb_fault(&migrating->link, IDEM_ERR_INVALID,
+            return idem_mariadb_fault(&migrating->link, IDEM_ERR_UNAVAILABLE,
                                       "the database %s has a table %s that is not idem's: name "
                                       "another database in the store URL",
                                       migrating->options.server.path, tables[i]);

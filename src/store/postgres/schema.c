@@ -47,8 +47,13 @@ static int failure_tell(struct work *work, const PGresult *result)
     int outcome = idem_pg_fault_judge(state ? state : "08006");
 
     idem_pg_fault_text(result, reason, sizeof reason);
-    if (state &&
-        (strcmp(state, "42P07") == 0 || strcmp(state, "42710") == 0 || strcmp(state, "42723") == 0))
+    if (state && strcmp(state, "42703") == 0)
+        idem_message_set(&work->link.message,
+                         "the tables in the schema \"%s\" are not as idem makes them: %s. Restore "
+                         "them from a backup, or name another schema with the option schema=",
+                         schema, reason);
+    else if (state && (strcmp(state, "42P07") == 0 || strcmp(state, "42710") == 0 ||
+                       strcmp(state, "42723") == 0))
         idem_message_set(&work->link.message,
                          "the schema \"%s\" holds something of the same name that idem did not "
                          "make: %s. Name another schema with the option schema=",
@@ -154,6 +159,30 @@ static int scripts_run(struct work *work, const char *const *const *scripts)
     return error;
 }
 
+/* Tables without the one that says whose they are; a migration back would pass them over. */
+static int tables_judge(struct work *work)
+{
+    const char *schema = work->settings.schema;
+    char sql[IDEM_PG_SQL_SIZE];
+    int there = 0;
+    int error;
+
+    snprintf(sql, sizeof sql,
+             "SELECT (coalesce(to_regclass('\"%s\".idempotency_keys'),"
+             " to_regclass('\"%s\".idempotency_audit')) IS NOT NULL)::int",
+             schema, schema);
+    error = number_ask(work, sql, 0, &there);
+    if (error || !there)
+        return error;
+    idem_message_set(
+        &work->link.message,
+        "the schema \"%s\" holds a table idempotency_keys or idempotency_audit, and no "
+        "idempotency_meta that would make them idem's. Name another schema with the "
+        "option schema=; if they are idem's, restore them from a backup",
+        schema);
+    return IDEM_ERR_UNAVAILABLE;
+}
+
 /* Step 1. */
 static int version_read(struct work *work)
 {
@@ -180,6 +209,8 @@ static int version_read(struct work *work)
             error = sql_run(work, sql, NULL);
         work->made_schema = true;
     }
+    if (!error && there == 1)
+        error = tables_judge(work);
     snprintf(sql, sizeof sql, "SET LOCAL search_path = \"%s\", pg_temp", schema);
     if (!error)
         error = sql_run(work, sql, NULL);

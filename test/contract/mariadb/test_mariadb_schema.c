@@ -137,8 +137,8 @@ static void table_of_others(void **state)
     sql(NULL,
         "CREATE DATABASE %s;CREATE TABLE %s.idempotency_keys(request_id VARCHAR(64)PRIMARY KEY)",
         database, database);
-    migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_INVALID, "not idem's");
-    migration_refused(url, 0, IDEM_ERR_INVALID, "not idem's");
+    migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_UNAVAILABLE, "not idem's");
+    migration_refused(url, 0, IDEM_ERR_UNAVAILABLE, "not idem's");
     refused(url, IDEM_ERR_UNAVAILABLE, "idem migrate URL");
 }
 
