@@ -8,6 +8,7 @@ import threading
 from .clock import Clock
 from .guardian import Guardian
 from .mariadb import MariaDB
+from .mysql import MySQL
 from .postgres import PgBouncer, Postgres
 from .process import Failed
 from .redis import Cluster, Redis, Sentinel
@@ -74,7 +75,9 @@ class Rig:
         return self.add("pgbouncer", PgBouncer(self.folder, postgres, **options))
 
     def mariadb(self, **options):
-        return self.add("mariadb", MariaDB(self.folder, **options))
+        """Or the MySQL of IDEM_MYSQLD in its place."""
+        server = MySQL if os.environ.get("IDEM_MYSQLD") else MariaDB
+        return self.add("mariadb", server(self.folder, **options))
 
     def add(self, kind, group):
         """A group is one server, or has several as `servers`."""

@@ -230,6 +230,12 @@ def test_a_missing_server_is_a_failure(tmp_path):
         assert ran.returncode == 125 and f"{program} cannot be run" in ran.stderr
 
 
+def test_a_mysql_takes_mariadbs_place():
+    ran = subprocess.run([WITH, "mariadb", "--", "/bin/true"], capture_output=True, text=True,
+                         check=False, env={**os.environ, "IDEM_MYSQLD": "/no/such/mysqld"})
+    assert ran.returncode == 125 and "/no/such/mysqld cannot be run" in ran.stderr
+
+
 def test_a_forgotten_rig_ends_with_its_process():
     """A Python test that never ends its rig leaves nothing behind either."""
     script = ("import sys; sys.path.insert(0, sys.argv[1])\n"

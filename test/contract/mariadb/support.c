@@ -1,6 +1,7 @@
 #include "support.h"
 
 #include <mysql.h>
+#include <mysqld_error.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -120,6 +121,34 @@ int64_t sql_number(const char *database, const char *format, ...)
     return number;
 }
 
+/* One that has ended meanwhile is no failure. */
+static void kill_one(MYSQL *mysql, const char *id)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "KILL %s", id);
+    if (mysql_real_query(mysql, text, strlen(text)) && mysql_errno(mysql) != ER_NO_SUCH_THREAD)
+        fail_msg("%s: %s", text, mysql_error(mysql));
+}
+
+void sql_kill(const char *database)
+{
+    static const char text[] = "SHOW PROCESSLIST"; /* id, user, host, database … */
+    MYSQL *mysql = sql_connect(NULL);
+    MYSQL_RES *result;
+    MYSQL_ROW row;
+
+    if (mysql_real_query(mysql, text, sizeof text - 1))
+        fail_msg("%s: %s", text, mysql_error(mysql));
+    result = mysql_store_result(mysql);
+    assert_non_null(result);
+    while ((row = mysql_fetch_row(result)))
+        if (row[3] && strcmp(row[3], database) == 0)
+            kill_one(mysql, row[0]);
+    mysql_free_result(result);
+    mysql_close(mysql);
+}
+
 void *sql_hold(const char *database, const char *statements)
 {
     MYSQL *mysql = sql_connect(database);
@@ -127,6 +156,11 @@ void *sql_hold(const char *database, const char *statements)
     sql_run(mysql, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION");
     sql_run(mysql, statements);
     return mysql;
+}
+
+void sql_more(void *held, const char *statements)
+{
+    sql_run(held, statements);
 }
 
 void sql_commit(void *held)

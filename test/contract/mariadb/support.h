@@ -17,8 +17,12 @@ void sql(const char *database, const char *format, ...) __attribute__((format(pr
 int64_t sql_number(const char *database, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Ends all of idem's connections to the database, as an administrator may. */
+void sql_kill(const char *database);
+
 /* A connection that holds what its statements lock, until they are rolled back or committed. */
 void *sql_hold(const char *database, const char *statements);
+void sql_more(void *held, const char *statements);
 void sql_release(void *held);
 void sql_commit(void *held);
 

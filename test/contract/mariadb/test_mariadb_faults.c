@@ -10,12 +10,6 @@
 
 #define KEYS 100
 
-/* All of idem's connections to the database, as seen by the server. */
-static const char killing[] =
-    "BEGIN NOT ATOMIC FOR c IN (SELECT id FROM information_schema.processlist WHERE db='%s' AND "
-    "id<>CONNECTION_ID())DO BEGIN DECLARE CONTINUE HANDLER FOR 1094 BEGIN END;KILL c.id;END;"
-    "END FOR;END";
-
 static void killed_between_batches(void **state)
 {
     const char *database = database_name();
@@ -26,11 +20,11 @@ static void killed_between_batches(void **state)
     url_make(database, "", url);
     store = store_make(url);
     assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
-    sql(NULL, killing, database);
+    sql_kill(database);
     assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
-    sql(NULL, killing, database);
+    sql_kill(database);
     assert_int_equal(completed(store, "k", "A", "paid"), IDEM_RESULT_OK);
-    sql(NULL, killing, database);
+    sql_kill(database);
     assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_COMPLETED);
     idem_store_close(store);
 }
@@ -51,7 +45,7 @@ static void *killer_run(void *argument)
         unsigned ops = __atomic_load_n(&killer->ops, __ATOMIC_SEQ_CST);
 
         if (ops != seen)
-            sql(NULL, killing, killer->database);
+            sql_kill(killer->database);
         else
             sched_yield();
         seen = ops;
@@ -353,7 +347,7 @@ static void another_store_behind_the_url(void **state)
         migrated(url, 1, 0, 1);
         idem_store_close(store_open(url));
         if (!connected)
-            sql(NULL, killing, database);
+            sql_kill(database);
         op_claim(&op, "k", "B");
         assert_int_equal(idem_store_apply(store, &list, 1, &message), IDEM_ERR_UNSAFE);
         assert_non_null(strstr(message.text, "no longer the one"));
