@@ -80,15 +80,18 @@ static void fact_durability(struct idem_facts *facts, const struct idem_backend 
 
     idem_facts_add(facts, "durability",
                    "sync=%s; innodb_flush_log_at_trx_commit=%u, binary log %s, sync_binlog=%u, "
-                   "doublewrite %s",
+                   "doublewrite %s, redo log %s",
                    store->options.sync ? "always" : "off", found->flush,
                    found->log_bin ? "on" : "off", found->sync_binlog,
-                   found->doublewrite ? "on" : "off");
+                   found->doublewrite ? "on" : "off", found->redo_log ? "on" : "off");
 }
 
 static void fact_can_lose(struct idem_facts *facts, const struct idem_mariadb_facts *found)
 {
-    if (!found->doublewrite)
+    if (!found->redo_log)
+        idem_facts_add(facts, "can lose",
+                       "everything: without its redo log the server does not start after a crash");
+    else if (!found->doublewrite)
         idem_facts_add(facts, "can lose",
                        "everything: without doublewrite a power failure can tear pages");
     else if (found->flush == 0)

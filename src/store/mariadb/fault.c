@@ -12,16 +12,22 @@
 enum {
     ERROR_DISK_FULL_SYSTEM = 28, /* ENOSPC, as InnoDB tells it inside ER_GET_ERRNO */
     ERROR_CONNECTION_KILLED = 1927,
-    ERROR_IDLE_TRANSACTION = 4031, /* MySQL: "disconnected by the server because of inactivity" */
+    ERROR_IDLE = 4031, /* MySQL: "disconnected by the server because of inactivity" */
     ERROR_SUPER_READ_ONLY = 1290,
     ERROR_READ_ONLY_TRANSACTION = 1792,
     ERROR_SUBQUERY_ROWS = 1242, /* the guard of a batch: see guess.c */
+    ERROR_OFFLINE = 3032,       /* these in MySQL only */
+    ERROR_STARTING_OR_ENDING = 3168,
+    ERROR_ROLLED_BACK_BY_PLUGIN = 3101, /* another member of its group was faster */
+    ERROR_NOT_ENCRYPTED = 3159,
+    ERROR_ACCOUNT_LOCKED = 3118,
+    ERROR_ACCOUNT_LOCKED_MARIADB = 4151,
 };
 
 static bool is_conflict(unsigned code)
 {
     return code == ER_LOCK_DEADLOCK || code == ER_LOCK_WAIT_TIMEOUT || code == ER_DUP_ENTRY ||
-           code == ERROR_SUBQUERY_ROWS;
+           code == ERROR_SUBQUERY_ROWS || code == ERROR_ROLLED_BACK_BY_PLUGIN;
 }
 
 /* All of the client library's own numbers are about the connection, or end it. */
@@ -29,9 +35,10 @@ static bool is_lost(unsigned code)
 {
     return (code >= CR_MIN_ERROR && code <= CR_MAX_ERROR) ||
            (code >= CER_MIN_ERROR && code <= CER_MAX_ERROR) || code == ER_SERVER_SHUTDOWN ||
-           code == ER_NORMAL_SHUTDOWN || code == ERROR_CONNECTION_KILLED ||
-           code == ERROR_IDLE_TRANSACTION || code == ERROR_SUPER_READ_ONLY ||
-           code == ERROR_READ_ONLY_TRANSACTION || code == ER_QUERY_INTERRUPTED;
+           code == ER_NORMAL_SHUTDOWN || code == ERROR_CONNECTION_KILLED || code == ERROR_IDLE ||
+           code == ERROR_SUPER_READ_ONLY || code == ERROR_READ_ONLY_TRANSACTION ||
+           code == ER_QUERY_INTERRUPTED || code == ERROR_OFFLINE ||
+           code == ERROR_STARTING_OR_ENDING;
 }
 
 /* InnoDB wraps the system's number in a sentence: "Got error 28 ...". */
@@ -54,7 +61,9 @@ static bool is_denied(unsigned code)
 {
     return code == ER_ACCESS_DENIED_ERROR || code == ER_DBACCESS_DENIED_ERROR ||
            code == ER_TABLEACCESS_DENIED_ERROR || code == ER_COLUMNACCESS_DENIED_ERROR ||
-           code == ER_SPECIFIC_ACCESS_DENIED_ERROR;
+           code == ER_SPECIFIC_ACCESS_DENIED_ERROR || code == ERROR_ACCOUNT_LOCKED ||
+           code == ERROR_ACCOUNT_LOCKED_MARIADB || code == ER_MUST_CHANGE_PASSWORD ||
+           code == ER_MUST_CHANGE_PASSWORD_LOGIN;
 }
 
 static int timed_out(struct idem_mariadb_link *link)
@@ -92,6 +101,10 @@ int idem_mariadb_failure(struct idem_mariadb_link *link)
                                   "idem's tables are not there: run `idem migrate URL` with this "
                                   "store's URL (%s)",
                                   words);
+    if (link->code == ERROR_NOT_ENCRYPTED)
+        return idem_mariadb_fault(link, IDEM_ERR_UNAVAILABLE,
+                                  "the MySQL server refuses: it takes encrypted connections only; "
+                                  "say ssl=verify or ssl=on in the store URL");
     if (is_denied(link->code))
         return idem_mariadb_fault(link, IDEM_ERR_UNAVAILABLE,
                                   "the MariaDB server refuses: %s; docs/guide/store-mariadb.md "

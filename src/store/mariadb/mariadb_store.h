@@ -105,10 +105,10 @@ struct idem_mariadb_link {
 
 /* What a session finds when it begins. */
 struct idem_mariadb_facts {
-    char version[IDEM_MARIADB_VERSION_SIZE];
-    unsigned flush; /* innodb_flush_log_at_trx_commit */
+    char version[IDEM_MARIADB_VERSION_SIZE]; /* with the name of what it is */
+    unsigned flush;                          /* innodb_flush_log_at_trx_commit */
     unsigned sync_binlog;
-    bool log_bin, statement_binlog, doublewrite, read_only;
+    bool log_bin, statement_binlog, doublewrite, redo_log, read_only;
     size_t packet; /* max_allowed_packet */
     int schema;    /* version; 0: there is none */
     bool has_salt;

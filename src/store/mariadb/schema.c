@@ -320,7 +320,7 @@ static int lock_take(void *context, unsigned statement, MYSQL_RES **result, uint
 static int lock(struct migrating *migrating)
 {
     int error =
-        run(migrating, "SELECT GET_LOCK(CONCAT('idem.',LEFT(SHA1(DATABASE()),40))," LOCK_S ")",
+        run(migrating, "SELECT GET_LOCK(CONCAT('idem.',LEFT(SHA2(DATABASE(),256),40))," LOCK_S ")",
             lock_take);
 
     if (error || migrating->locked)

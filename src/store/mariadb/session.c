@@ -7,13 +7,15 @@
 
 #include "store/mariadb/mariadb_store.h"
 
-/* SKIP LOCKED came with these. */
+/* SKIP LOCKED came with these; MySQL 8.0 was a draft before. */
 #define VERSION_MIN_MARIADB 100600
-#define VERSION_MIN_MYSQL   80001
+#define VERSION_MIN_MYSQL   80011
+
+#define IDLE_S "60" /* seconds after which MySQL ends a connection that does nothing */
 
 enum {
     STATEMENT_FACTS = 3, /* counted from 0 */
-    FACT_COUNT = 9,
+    FACT_COUNT = 10,
 };
 
 static unsigned lock_wait_seconds(const struct idem_mariadb_options *options)
@@ -23,7 +25,10 @@ static unsigned lock_wait_seconds(const struct idem_mariadb_options *options)
 
 /*
  * idle_transaction_timeout frees the rows that a gateway holds which stands still between two round
- * trips of one transaction.
+ * trips of one transaction. MySQL has nothing of the kind, so its connections are ended whenever
+ * they do nothing for a while: idem connects again. A wait for locks is not idleness.
+ *
+ * Only MariaDB reads what is in M!, only MySQL what is in !80000 and more.
  */
 static void session_text(struct idem_mariadb_text *text, const struct idem_mariadb_options *options)
 {
@@ -38,10 +43,15 @@ static void session_text(struct idem_mariadb_text *text, const struct idem_maria
     idem_mariadb_text_unsigned(text, seconds);
     idem_mariadb_text_add(text, "/*M!100300 ,max_statement_time=0,idle_transaction_timeout=");
     idem_mariadb_text_unsigned(text, seconds);
-    idem_mariadb_text_add(text, "*//*!80000 ,information_schema_stats_expiry=0*/;"
-                                "SELECT @@version,@@innodb_flush_log_at_trx_commit,@@sync_binlog,"
-                                "@@log_bin,@@binlog_format,@@innodb_doublewrite,@@read_only,"
-                                "@@innodb_read_only,@@max_allowed_packet");
+    idem_mariadb_text_add(text,
+                          "*//*!80000 ,max_execution_time=0,information_schema_stats_expiry=0,"
+                          "wait_timeout=" IDLE_S "*/;"
+                          "SELECT @@version,@@innodb_flush_log_at_trx_commit,@@sync_binlog,"
+                          "@@log_bin,@@binlog_format,@@innodb_doublewrite,@@read_only,"
+                          "@@innodb_read_only,@@max_allowed_packet,"
+                          "1/*!80021 AND COALESCE((SELECT variable_value='ON'FROM "
+                          "performance_schema.global_status WHERE variable_name="
+                          "'Innodb_redo_log_enabled'),1)*/");
 }
 
 static bool is_on(const char *value)
@@ -67,14 +77,16 @@ static int facts_take(void *context, unsigned statement, MYSQL_RES **result, uin
     row = *result && mysql_num_fields(*result) == FACT_COUNT ? mysql_fetch_row(*result) : NULL;
     if (!row)
         return IDEM_ERR_CORRUPT;
-    snprintf(facts->version, sizeof facts->version, "%s", row[0] ? row[0] : "unknown");
+    snprintf(facts->version, sizeof facts->version, "%s%s",
+             row[0] && strstr(row[0], "MariaDB") ? "" : "MySQL ", row[0] ? row[0] : "unknown");
     facts->flush = number_of(row[1]);
     facts->sync_binlog = number_of(row[2]);
     facts->log_bin = is_on(row[3]);
     facts->statement_binlog = facts->log_bin && row[4] && strcmp(row[4], "STATEMENT") == 0;
-    facts->doublewrite = is_on(row[5]);
+    facts->doublewrite = is_on(row[5]) && strcmp(row[5], "DETECT_ONLY") != 0;
     facts->read_only = is_on(row[6]) || is_on(row[7]);
     facts->packet = number_of(row[8]);
+    facts->redo_log = is_on(row[9]);
     return IDEM_OK;
 }
 
@@ -87,7 +99,7 @@ static int version_check(struct idem_mariadb_link *link, const struct idem_maria
         return IDEM_OK;
     return idem_mariadb_fault(link, IDEM_ERR_UNSUPPORTED,
                               "the server's version is %s, and idem needs MariaDB 10.6 or MySQL "
-                              "8.0.1 at least: upgrade it",
+                              "8.0.11 at least: upgrade it",
                               facts->version);
 }
 
@@ -112,7 +124,7 @@ int idem_mariadb_session_begin(struct idem_mariadb_link *link,
 static int unsafe(struct idem_mariadb_link *link, const char *setting, const char *wanted)
 {
     return idem_mariadb_fault(link, IDEM_ERR_UNSAFE,
-                              "the MariaDB server could lose what it acknowledged: %s. Set %s, or "
+                              "the MariaDB server could lose what it acknowledged: %s. %s, or "
                               "say sync=off in the store URL if that may be lost",
                               setting, wanted);
 }
@@ -138,11 +150,13 @@ int idem_mariadb_session_check(struct idem_mariadb_link *link,
         return IDEM_OK;
     if (facts->flush != 1)
         return unsafe(link, "innodb_flush_log_at_trx_commit is not 1",
-                      "innodb_flush_log_at_trx_commit=1");
+                      "Set innodb_flush_log_at_trx_commit=1");
     if (facts->log_bin && facts->sync_binlog != 1)
-        return unsafe(link, "its binary log is on, and sync_binlog is not 1", "sync_binlog=1");
+        return unsafe(link, "its binary log is on, and sync_binlog is not 1", "Set sync_binlog=1");
     if (!facts->doublewrite)
-        return unsafe(link, "innodb_doublewrite is off", "innodb_doublewrite=ON");
+        return unsafe(link, "innodb_doublewrite is off", "Set innodb_doublewrite=ON");
+    if (!facts->redo_log)
+        return unsafe(link, "its redo log is off", "Run ALTER INSTANCE ENABLE INNODB REDO_LOG");
     return IDEM_OK;
 }
 

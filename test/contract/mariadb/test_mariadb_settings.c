@@ -87,10 +87,11 @@ static const struct {
      "HIGH_NOT_PRECEDENCE,PAD_CHAR_TO_FULL_LENGTH,NO_UNSIGNED_SUBTRACTION,NO_ZERO_DATE'",
      "SET GLOBAL sql_mode=DEFAULT"},
     {"SET GLOBAL sql_mode=''", "SET GLOBAL sql_mode=DEFAULT"},
-    {"SET GLOBAL sql_mode='ORACLE'", "SET GLOBAL sql_mode=DEFAULT"},
+    {"SET GLOBAL sql_mode=''/*M!100300 ,sql_mode='ORACLE'*/", "SET GLOBAL sql_mode=DEFAULT"},
     {"SET GLOBAL time_zone='-11:30'", "SET GLOBAL time_zone='+12:45'"},
-    {"SET GLOBAL tx_isolation='SERIALIZABLE'", "SET GLOBAL tx_isolation=DEFAULT"},
-    {"SET GLOBAL tx_read_only=1", "SET GLOBAL tx_read_only=0"},
+    {"SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+     "SET GLOBAL TRANSACTION ISOLATION LEVEL REPEATABLE READ"},
+    {"SET GLOBAL TRANSACTION READ ONLY", "SET GLOBAL TRANSACTION READ WRITE"},
     {"SET GLOBAL autocommit=0", "SET GLOBAL autocommit=1"},
     {"SET GLOBAL completion_type='CHAIN'", "SET GLOBAL completion_type=DEFAULT"},
     {"SET GLOBAL sql_select_limit=1", "SET GLOBAL sql_select_limit=DEFAULT"},
@@ -141,10 +142,101 @@ static void weak_settings_are_refused(void **state)
     idem_store_close(store_open(url));
 }
 
+static bool is_mysql(void)
+{
+    return sql_number(NULL, "SELECT @@version NOT LIKE '%%MariaDB%%'") == 1;
+}
+
+/* MySQL alone can write pages or its redo log in ways that a crash does not forgive. */
+static void weak_settings_of_mysql_are_refused(void **state)
+{
+    char url[URL_SIZE], off[URL_SIZE];
+    const char *database = database_name();
+
+    (void)state;
+    if (!is_mysql())
+        skip();
+    url_make(database, "", url);
+    url_make(database, "?sync=off", off);
+    idem_store_close(store_make(url));
+    sql(NULL, "SET GLOBAL innodb_doublewrite=DETECT_ONLY");
+    refused(url, IDEM_ERR_UNSAFE, "innodb_doublewrite=ON");
+    idem_store_close(store_open(off));
+    sql(NULL, "SET GLOBAL innodb_doublewrite=DETECT_AND_RECOVER");
+    idem_store_close(store_open(url));
+    sql(NULL, "SET GLOBAL innodb_doublewrite=ON;ALTER INSTANCE DISABLE INNODB REDO_LOG");
+    refused(url, IDEM_ERR_UNSAFE, "ALTER INSTANCE ENABLE INNODB REDO_LOG");
+    idem_store_close(store_open(off));
+    sql(NULL, "ALTER INSTANCE ENABLE INNODB REDO_LOG");
+    idem_store_close(store_open(url));
+}
+
+/* The certificates that MySQL makes for itself are in no host's name. */
+static void mysql_may_demand_encryption(void **state)
+{
+    char url[URL_SIZE], encrypted[URL_SIZE], verified[URL_SIZE];
+    const char *database = database_name();
+    void *held;
+
+    (void)state;
+    if (!is_mysql())
+        skip();
+    url_make(database, "", url);
+    url_make(database, "?ssl=on", encrypted);
+    url_make(database, "?ssl=verify", verified);
+    for (size_t i = 0; i < 2; i++) { /* the whole log-in, when the server remembers none before */
+        sql(NULL, "FLUSH PRIVILEGES");
+        migrated(i ? encrypted : url, IDEM_SCHEMA_LATEST, i ? 1 : 0, 1);
+    }
+    refused(verified, IDEM_ERR_UNAVAILABLE, "certificate");
+    held = sql_hold(NULL, "SET GLOBAL require_secure_transport=1");
+    refused(url, IDEM_ERR_UNAVAILABLE, "ssl=verify or ssl=on");
+    idem_store_close(store_open(encrypted));
+    sql_more(held, "SET GLOBAL require_secure_transport=0");
+    sql_release(held);
+    idem_store_close(store_open(url));
+}
+
+static int number_take(void *context, unsigned statement, MYSQL_RES **result, uint64_t affected)
+{
+    MYSQL_ROW row = mysql_fetch_row(*result);
+
+    (void)statement;
+    (void)affected;
+    return row && idem_mariadb_number(row[0], context) ? IDEM_OK : IDEM_ERR_CORRUPT;
+}
+
+/* The rows of a gateway that stands still within a transaction are freed before long. */
+static void standing_still_has_an_end(void **state)
+{
+    struct idem_mariadb_link link = {.deadline_us = steady_us() + 10 * SECOND};
+    struct idem_mariadb_options options;
+    struct idem_mariadb_text text = {.data = NULL};
+    struct idem_mariadb_facts facts;
+    struct idem_url parsed;
+    char url[URL_SIZE];
+    uint64_t seconds = 0;
+
+    (void)state;
+    url_make(database_name(), "?timeout=7s", url);
+    assert_int_equal(idem_url_parse(url, &parsed, NULL), IDEM_OK);
+    assert_int_equal(idem_mariadb_options_read(&parsed, &options, NULL), IDEM_OK);
+    assert_int_equal(idem_mariadb_connect(&link, &options, NULL), IDEM_OK);
+    assert_int_equal(idem_mariadb_session_begin(&link, &options, &text, &facts), IDEM_OK);
+    idem_mariadb_text_clear(&text);
+    idem_mariadb_text_add(
+        &text, "SELECT /*M!100300 @@idle_transaction_timeout*//*!80000 @@wait_timeout*/");
+    assert_int_equal(idem_mariadb_query(&link, &text, number_take, &seconds), IDEM_OK);
+    assert_int_equal(seconds, is_mysql() ? 60 : 7);
+    idem_mariadb_text_deinit(&text);
+    idem_mariadb_disconnect(&link);
+}
+
 /* Those that only a server of its own could have: what is made of what it tells. */
 static void each_fact_is_judged(void **state)
 {
-    struct idem_mariadb_facts good = {.flush = 1, .doublewrite = true, .packet = 16u << 20};
+    struct idem_mariadb_facts good = {
+        .flush = 1, .doublewrite = true, .redo_log = true, .packet = 16u << 20};
     struct idem_mariadb_options always = {.sync = true}, off = {.sync = false};
     struct idem_mariadb_link link = {.mysql = NULL};
     struct idem_mariadb_facts facts = good;
@@ -154,6 +246,11 @@ static void each_fact_is_judged(void **state)
     facts.doublewrite = false;
     assert_int_equal(idem_mariadb_session_check(&link, &always, &facts), IDEM_ERR_UNSAFE);
     assert_non_null(strstr(link.fault.text, "innodb_doublewrite=ON"));
+    assert_int_equal(idem_mariadb_session_check(&link, &off, &facts), IDEM_OK);
+    facts = good;
+    facts.redo_log = false;
+    assert_int_equal(idem_mariadb_session_check(&link, &always, &facts), IDEM_ERR_UNSAFE);
+    assert_non_null(strstr(link.fault.text, "ENABLE INNODB REDO_LOG"));
     assert_int_equal(idem_mariadb_session_check(&link, &off, &facts), IDEM_OK);
     facts = good;
     facts.log_bin = true;
@@ -296,6 +393,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(odd_settings_do_not_matter),
         cmocka_unit_test(weak_settings_are_refused),
+        cmocka_unit_test(weak_settings_of_mysql_are_refused),
+        cmocka_unit_test(mysql_may_demand_encryption),
+        cmocka_unit_test(standing_still_has_an_end),
         cmocka_unit_test(each_fact_is_judged),
         cmocka_unit_test(packets_bound_answers),
         cmocka_unit_test(large_batches_are_parted),
