@@ -25,6 +25,10 @@ class MariaDB(Server):
         self.data = os.path.join(self.folder, "data")
         self.socket = os.path.join(self.folder, "socket")
 
+    def environment(self):
+        """At its start it removes what temporary tables it finds, those of others as well."""
+        return {**super().environment(), "TMPDIR": self.folder}
+
     def prepare(self):
         self.run_tool(["mariadb-install-db", "--no-defaults", f"--datadir={self.data}",
                        "--auth-root-authentication-method=normal", "--skip-test-db",
