@@ -53,9 +53,24 @@ int idem_json_set_instant(json_t *object, const char *name, int64_t instant_us)
     return idem_json_set_text(object, name, idem_instant_format_exact(instant_us, text));
 }
 
+/* What is no UTF-8 in it is written as for people, for JSON has no other way. */
 int idem_json_set_text(json_t *object, const char *name, const char *text)
 {
-    return idem_json_set_owned(object, name, text != NULL ? json_string(text) : json_null());
+    char *shown;
+    int error;
+
+    if (text == NULL) {
+        return idem_json_set_owned(object, name, json_null());
+    }
+    if (idem_utf8_valid(idem_bytes_from_text(text))) {
+        return idem_json_set_owned(object, name, json_string(text));
+    }
+    error = idem_printable_make(idem_bytes_from_text(text), 0, &shown);
+    if (error == IDEM_OK) {
+        error = idem_json_set_owned(object, name, json_string(shown));
+        idem_free(shown);
+    }
+    return error;
 }
 
 int idem_json_set_number(json_t *object, const char *name, int64_t number)
@@ -70,7 +85,9 @@ int idem_json_set_flag(json_t *object, const char *name, bool flag)
 
 int idem_json_print(const json_t *value, bool bare)
 {
-    char *text = json_dumps(value, JSON_COMPACT);
+    /* ASCII alone: the same to a program, and no mark of Unicode acts on the terminal of a person.
+     */
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII);
 
     if (text == NULL) {
         return IDEM_ERR_NOMEM;

@@ -16,6 +16,7 @@ IDEM_MUST_CHECK int idem_json_set_bytes(json_t *object, const char *name, struct
 /* Sets `name` to the instant; null for "never". */
 IDEM_MUST_CHECK int idem_json_set_instant(json_t *object, const char *name, int64_t instant_us);
 
+/* Sets `name` to a sentence or a word; null for NULL. */
 IDEM_MUST_CHECK int idem_json_set_text(json_t *object, const char *name, const char *text);
 IDEM_MUST_CHECK int idem_json_set_number(json_t *object, const char *name, int64_t number);
 IDEM_MUST_CHECK int idem_json_set_flag(json_t *object, const char *name, bool flag);

@@ -108,7 +108,8 @@ static int record_visit(void *context, const struct idem_record *record)
         error = idem_json_print(object, true);
         json_decref(object);
     }
-    return error;
+    /* Who read has gone away. */
+    return error == IDEM_OK && ferror(stdout) ? IDEM_VISIT_STOP : error;
 }
 
 /* JSON is written as the pages come, so that a long list needs no memory. */
@@ -144,7 +145,8 @@ static int records_list(struct listing *listing, const struct idem_scan *scan,
         fputs("{\"records\":[", stdout);
     }
     error = idem_select_visit(store, scan, &walk, message);
-    if (error == IDEM_OK) {
+    /* After a failure half-way the object is whole all the same, and says that there is more. */
+    if (error == IDEM_OK || listing->json) {
         records_end(listing, &walk);
     }
     idem_grid_deinit(&listing->grid);
@@ -229,7 +231,7 @@ static int audit_list(struct listing *listing, struct idem_store *store,
         }
         idem_op_deinit(&op);
     }
-    if (error == IDEM_OK && listing->json) {
+    if (listing->json) {
         printf("%s],\"more\":%s}\n", listing->printed > 0 ? "\n" : "", more ? "true" : "false");
     } else if (error == IDEM_OK) {
         idem_grid_print(&listing->grid);

@@ -1,7 +1,10 @@
 /* Main: the table of subcommands, and the way to one of them. */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "args.h"
 #include "hint.h"
@@ -72,9 +75,9 @@ static int command_unknown(const char *word)
         }
     }
     if (guess != NULL) {
-        idem_say_error("there is no command \"%s\"; did you mean: idem %s", word, guess);
+        idem_say_error("there is no command \"%.64s\"; did you mean: idem %s", word, guess);
     } else {
-        idem_say_error("there is no command \"%s\"; idem --help lists them", word);
+        idem_say_error("there is no command \"%.64s\"; idem --help lists them", word);
     }
     return IDEM_EXIT_USAGE;
 }
@@ -95,8 +98,24 @@ static int command_run(int argc, char **argv)
     return command_unknown(argv[1]);
 }
 
+/*
+ * A standard stream that is closed (`>&-`, some service managers) would become the next file that
+ * is opened, such as the store's own, and what is printed would be written over its records. A
+ * directory in its place can be neither written nor read, so the failure is told like any other.
+ */
+static void streams_settle(void)
+{
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++) {
+        if (fcntl(stream, F_GETFD) < 0 && errno == EBADF &&
+            open("/", O_RDONLY | O_DIRECTORY) != stream) {
+            _exit(IDEM_EXIT_FAILURE);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    streams_settle();
     /* A reader that went away (`| head`) is an error of write, told by idem_say_end. */
     signal(SIGPIPE, SIG_IGN);
     idem_hint_program(argv[0]);

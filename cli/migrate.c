@@ -6,6 +6,7 @@
 #include "args.h"
 #include "json.h"
 #include "place.h"
+#include "printable.h"
 
 static const char about[] =
     "Brings the tables of a store in PostgreSQL or MariaDB to the version that this idem needs, or "
@@ -43,14 +44,15 @@ static int migration_json(const char *shown, const struct idem_migration *migrat
 static void migration_print(const struct migrate *migrate, const char *shown,
                             const struct idem_migration *migration)
 {
+    idem_printable_write(stdout, shown);
     if (migration->from != migration->to) {
-        printf("%s: from version %d to version %d\n", shown, migration->from, migration->to);
+        printf(": from version %d to version %d\n", migration->from, migration->to);
     } else if (migration->to > 0) {
-        printf("%s: is at version %d already\n", shown, migration->to);
+        printf(": is at version %d already\n", migration->to);
     } else if (migrate->to == 0) {
-        printf("%s: has no tables; nothing was removed\n", shown);
+        puts(": has no tables; nothing was removed");
     } else {
-        printf("%s: has no tables to migrate, a store of this kind needs none\n", shown);
+        puts(": has no tables to migrate, a store of this kind needs none");
     }
 }
 

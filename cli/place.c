@@ -145,6 +145,11 @@ int idem_place_store(const char *option, char ret_url[IDEM_URL_SIZE_MAX],
     char state[PATH_MAX];
     int error;
 
+    if (url != NULL && strcmp(url, "@") == 0) {
+        idem_message_set(message,
+                         "behind @ stands the name of the file that holds the store's URL");
+        return IDEM_ERR_INVALID;
+    }
     if (url != NULL && url[0] == '@') {
         return file_read(url + 1, ret_url, message);
     }

@@ -1,11 +1,10 @@
 /* Printable: see printable.h. */
 #include "printable.h"
 
-#include <stdio.h>
-
 #include "base/memory.h"
 
 #define ESCAPE_SIZE_MAX 4 /* \xHH */
+#define PIECE_SIZE_MAX  (4 * ESCAPE_SIZE_MAX)
 #define ELLIPSIS        "\xE2\x80\xA6"
 
 static bool is_continuation(uint8_t byte)
@@ -139,7 +138,7 @@ int idem_printable_make(struct idem_bytes bytes, size_t columns_max, char **ret_
         return IDEM_ERR_NOMEM;
     }
     while (rest.size > 0) {
-        char piece[4 * ESCAPE_SIZE_MAX + 1];
+        char piece[PIECE_SIZE_MAX + 1];
         size_t piece_size = printable_take(&rest, piece);
         size_t piece_columns;
 
@@ -158,6 +157,47 @@ int idem_printable_make(struct idem_bytes bytes, size_t columns_max, char **ret_
     text[size] = '\0';
     *ret_text = text;
     return IDEM_OK;
+}
+
+/* The same for a sentence. */
+static size_t sentence_take(struct idem_bytes *rest, char *out)
+{
+    if (strchr("\n\t\\", rest->data[0]) == NULL) {
+        return printable_take(rest, out);
+    }
+    out[0] = (char)rest->data[0];
+    *rest = idem_bytes_make(rest->data + 1, rest->size - 1);
+    return 1;
+}
+
+void idem_printable_cut(const char *text, char *ret_text, size_t size)
+{
+    struct idem_bytes rest = idem_bytes_from_text(text);
+    char piece[PIECE_SIZE_MAX];
+    size_t written = 0;
+
+    while (rest.size > 0) {
+        size_t piece_size = sentence_take(&rest, piece);
+
+        if (written + piece_size >= size) {
+            break;
+        }
+        memcpy(ret_text + written, piece, piece_size);
+        written += piece_size;
+    }
+    ret_text[written] = '\0';
+}
+
+void idem_printable_write(FILE *stream, const char *text)
+{
+    struct idem_bytes rest = idem_bytes_from_text(text);
+    char piece[PIECE_SIZE_MAX];
+
+    while (rest.size > 0) {
+        size_t piece_size = sentence_take(&rest, piece);
+
+        fwrite(piece, 1, piece_size, stream);
+    }
 }
 
 size_t idem_printable_columns(const char *text)

@@ -5,6 +5,8 @@
 #ifndef IDEM_CLI_PRINTABLE_H
 #define IDEM_CLI_PRINTABLE_H
 
+#include <stdio.h>
+
 #include <idem/bytes.h>
 #include <idem/error.h>
 
@@ -26,6 +28,14 @@ bool idem_utf8_valid(struct idem_bytes bytes);
  */
 IDEM_MUST_CHECK int idem_printable_make(struct idem_bytes bytes, size_t columns_max,
                                         char **ret_text);
+
+/*
+ * For sentences, which may quote what came from outside: the same escapes, except that lines end
+ * where they did and that a backslash stands as it is. One writes at most `size` bytes, terminator
+ * included, the other prints.
+ */
+void idem_printable_cut(const char *text, char *ret_text, size_t size);
+void idem_printable_write(FILE *stream, const char *text);
 
 /* Columns that a text made above takes: its code points. */
 size_t idem_printable_columns(const char *text);

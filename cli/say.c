@@ -3,6 +3,9 @@
 #include <stdio.h>
 
 #include "cli.h"
+#include "printable.h"
+
+#define SENTENCE_SIZE_MAX 16384 /* two paths and a hint find room in it */
 
 static const char *speaker = "idem";
 
@@ -18,11 +21,14 @@ const char *idem_say_speaker(void)
 
 static void sentence_say(const char *kind, const char *format, va_list arguments)
 {
+    static char raw[SENTENCE_SIZE_MAX], sentence[SENTENCE_SIZE_MAX];
+
+    vsnprintf(raw, sizeof raw, format, arguments);
+    idem_printable_cut(raw, sentence, sizeof sentence);
     /* Tables come first when both streams end in one file. */
     fflush(stdout);
-    fprintf(stderr, "%s: %s", speaker, kind);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    /* In one call, so that nginx, which may write there too, cannot come between. */
+    fprintf(stderr, "%s: %s%s\n", speaker, kind, sentence);
 }
 
 void idem_say_error(const char *format, ...)

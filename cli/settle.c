@@ -426,10 +426,13 @@ static int settling_run(struct settling *settling)
         printf("{\"dry_run\":%s,\"records\":[", settle->dry_run ? "true" : "false");
     }
     error = settle->select.states != NULL ? bulk_run(settling) : single_run(settling);
-    if (error == IDEM_OK && settle->json) {
-        printf("%s],\"done\":%lld,\"refused\":%lld,\"changed\":%lld,\"absent\":%lld}\n",
-               settling->listed > 0 ? "\n" : "", (long long)tally->done, (long long)tally->refused,
-               (long long)tally->changed, (long long)tally->absent);
+    if (settle->json) {
+        /* Also after a failure half-way: what was settled before it is settled. */
+        printf("%s],\"whole\":%s,\"done\":%lld,\"refused\":%lld,\"changed\":%lld,"
+               "\"absent\":%lld}\n",
+               settling->listed > 0 ? "\n" : "", error == IDEM_OK ? "true" : "false",
+               (long long)tally->done, (long long)tally->refused, (long long)tally->changed,
+               (long long)tally->absent);
     }
     return error;
 }

@@ -15,6 +15,7 @@
 #include "args.h"
 #include "json.h"
 #include "place.h"
+#include "printable.h"
 #include "reach.h"
 #include "select.h"
 
@@ -250,6 +251,14 @@ static int check_json(const struct check *check)
     return bad != 0 ? IDEM_ERR_NOMEM : IDEM_OK;
 }
 
+/* A server may say anything of itself. */
+static void line_print(int width, const char *name, const char *value)
+{
+    printf("%-*s  ", width, name);
+    idem_printable_write(stdout, value);
+    putchar('\n');
+}
+
 static void check_print(const struct check *check)
 {
     const char *self_test = self_test_words(check);
@@ -260,22 +269,21 @@ static void check_print(const struct check *check)
 
         width = size > width ? size : width;
     }
-    printf("%-*s  %s\n", width, "store", check->shown);
+    line_print(width, "store", check->shown);
     if (check->read_us >= 0) {
         printf("%-*s  yes: a read takes %.2f ms\n", width, "reachable",
                (double)check->read_us / 1000);
     } else {
-        printf("%-*s  %s\n", width, "reachable",
-               check->reachable ? "yes, but it cannot be used" : "no");
+        line_print(width, "reachable", check->reachable ? "yes, but it cannot be used" : "no");
     }
     if (self_test != NULL) {
         printf("%-*s  %s: claim, second claim refused, complete, read back, expiry\n", width,
                "self-test", self_test);
     }
     for (size_t i = 0; i < check->count; i++) {
-        printf("%-*s  %s\n", width, check->facts[i].name, check->facts[i].value);
+        line_print(width, check->facts[i].name, check->facts[i].value);
     }
-    printf("%-*s  %s\n", width, "verdict", verdict_words[check->verdict]);
+    line_print(width, "verdict", verdict_words[check->verdict]);
 }
 
 static int check_tell(struct check *check)

@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -22,11 +23,14 @@
 #include "crash.h"
 #include "json.h"
 #include "place.h"
+#include "printable.h"
+#include "same.h"
 #include "select.h"
 
 #define PAGE_RECORDS    64
 #define BATCH_BYTES_MAX (4u << 20) /* a statement or a pipeline must not become too large */
 #define PROGRESS_S      2
+#define SAME_SENTENCE   "FROM and TO are the same store; nothing was copied"
 
 static const char about[] =
     "Copies every live record of the store FROM into the store TO, answers and all, so that the "
@@ -233,6 +237,30 @@ static void progress_tell(struct copying *copying)
     }
 }
 
+/* The first signal ends the copying behind the records under way, the second one at once. */
+static volatile sig_atomic_t interrupted;
+
+static void interrupt_note(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+static void interrupts_take(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM};
+    const struct sigaction action = {.sa_handler = interrupt_note,
+                                     .sa_flags = SA_RESTART | SA_RESETHAND};
+    struct sigaction before;
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        /* What is ignored, as under nohup, stays so. */
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+            (void)sigaction(numbers[i], &action, NULL);
+        }
+    }
+}
+
 static int records_copy(struct copying *copying, struct idem_message *message)
 {
     struct idem_op scan = {.kind = IDEM_OP_SCAN, .in.scan.limit = PAGE_RECORDS};
@@ -241,6 +269,11 @@ static int records_copy(struct copying *copying, struct idem_message *message)
 
     copying->told_s = time(NULL);
     while (more && error == IDEM_OK) {
+        if (interrupted) {
+            idem_message_set(message, "interrupted; what was copied stays, and running this again "
+                                      "copies the rest");
+            return IDEM_ERR_UNAVAILABLE;
+        }
         error = idem_select_apply(copying->from, &scan, message);
         if (error == IDEM_OK) {
             error = page_copy(copying, &scan, message);
@@ -254,14 +287,20 @@ static int records_copy(struct copying *copying, struct idem_message *message)
     return error;
 }
 
+static bool salts_equal(const struct copying *copying)
+{
+    struct idem_salt from = idem_store_salt(copying->from), to = idem_store_salt(copying->to);
+
+    return memcmp(from.bytes, to.bytes, sizeof from.bytes) == 0;
+}
+
 /* A dry run changes no salt, so it looks for what would make the change be refused. */
 static int salt_try(struct copying *copying, struct idem_message *message)
 {
-    struct idem_salt from = idem_store_salt(copying->from), to = idem_store_salt(copying->to);
     struct idem_op scan = {.kind = IDEM_OP_SCAN, .in.scan.limit = 1};
     int error;
 
-    if (memcmp(from.bytes, to.bytes, sizeof from.bytes) == 0) {
+    if (salts_equal(copying)) {
         return IDEM_OK;
     }
     error = idem_select_apply(copying->to, &scan, message);
@@ -343,7 +382,11 @@ static void copying_print(const struct copying *copying)
     struct count counts[COUNTS];
 
     counts_make(copying, counts);
-    printf("from %s\nto   %s\n", copying->from_shown, copying->to_shown);
+    fputs("from ", stdout);
+    idem_printable_write(stdout, copying->from_shown);
+    fputs("\nto   ", stdout);
+    idem_printable_write(stdout, copying->to_shown);
+    putchar('\n');
     for (size_t i = 0; i < COUNTS; i++) {
         printf("%10lld  %s\n", (long long)counts[i].number, counts[i].words);
     }
@@ -393,16 +436,6 @@ static int copying_end(struct copying *copying, int error, const struct idem_mes
 
 /* --- the command --------------------------------------------------------------------------- */
 
-/* The same place by the same words; by others, the salt is the same and nothing is put. */
-static bool stores_same(const struct copying *copying)
-{
-    char from[IDEM_URL_SIZE_MAX], to[IDEM_URL_SIZE_MAX];
-    struct idem_message message;
-
-    return idem_place_store(copying->from_option, from, &message) == IDEM_OK &&
-           idem_place_store(copying->to_option, to, &message) == IDEM_OK && strcmp(from, to) == 0;
-}
-
 /* For a dry run into a directory without a store: an empty one that nothing is put into. */
 static int stand_in_open(struct copying *copying, int error, struct idem_message *message)
 {
@@ -423,14 +456,27 @@ static int stand_in_open(struct copying *copying, int error, struct idem_message
     return absent ? idem_store_open("memory:", NULL, &copying->to, message) : error;
 }
 
+static int target_open(struct copying *copying, struct idem_message *message)
+{
+    int error = idem_place_open(copying->to_option, !copying->dry_run, copying->to_shown,
+                                &copying->to, message);
+
+    /* Another copy from the same source may have given it that one's salt in the middle of this. A
+     * self-test that came out wrong stands. */
+    if (error == IDEM_ERR_UNSAFE && strstr(message->text, "self-test") == NULL) {
+        error = idem_place_open(copying->to_option, !copying->dry_run, copying->to_shown,
+                                &copying->to, message);
+    }
+    return error;
+}
+
 static int stores_open(struct copying *copying, struct idem_message *message)
 {
     int error =
         idem_place_open(copying->from_option, false, copying->from_shown, &copying->from, message);
 
     if (error == IDEM_OK) {
-        error = idem_place_open(copying->to_option, !copying->dry_run, copying->to_shown,
-                                &copying->to, message);
+        error = target_open(copying, message);
     }
     if (error == IDEM_ERR_UNAVAILABLE && copying->dry_run && copying->from != NULL) {
         error = stand_in_open(copying, error, message);
@@ -442,21 +488,58 @@ static int stores_open(struct copying *copying, struct idem_message *message)
     return error;
 }
 
+/* Another copy from the same source may have done it since TO was opened here: look once more. */
+static int salt_settle_again(struct copying *copying, struct idem_message *message)
+{
+    struct idem_message ignored;
+    int error = salt_settle(copying, message);
+
+    if (error == IDEM_OK || copying->dry_run) {
+        return error;
+    }
+    idem_store_close(copying->to);
+    copying->to = NULL;
+    return target_open(copying, &ignored) == IDEM_OK && salts_equal(copying) ? IDEM_OK : error;
+}
+
+/* Whether records may be copied from the one to the other at all. */
+static int stores_judge(struct copying *copying)
+{
+    struct idem_message message = {{0}};
+    bool same = false;
+    int error = IDEM_OK;
+
+    if (salts_equal(copying)) {
+        error = idem_same_tried(copying->to, copying->from, &same, &message);
+    }
+    if (same) {
+        idem_say_error(SAME_SENTENCE);
+        return IDEM_EXIT_USAGE;
+    }
+    if (error == IDEM_OK) {
+        error = salt_settle_again(copying, &message);
+    }
+    if (error != IDEM_OK) {
+        idem_say_error("%s", message.text);
+        return error == IDEM_ERR_INVALID ? IDEM_EXIT_REFUSED : IDEM_EXIT_FAILURE;
+    }
+    return IDEM_EXIT_OK;
+}
+
 static int copy_run(struct copying *copying)
 {
     struct idem_message message = {{0}};
-    int status;
-    int error = stores_open(copying, &message);
+    int status, error;
+
+    interrupts_take();
+    error = stores_open(copying, &message);
 
     if (error != IDEM_OK) {
         idem_say_error("%s", message.text);
         status = idem_place_exit(error);
     } else {
-        error = salt_settle(copying, &message);
-        if (error != IDEM_OK) {
-            idem_say_error("%s", message.text);
-            status = error == IDEM_ERR_INVALID ? IDEM_EXIT_REFUSED : IDEM_EXIT_FAILURE;
-        } else {
+        status = stores_judge(copying);
+        if (status == IDEM_EXIT_OK) {
             error = records_copy(copying, &message);
             status = copying_end(copying, error, &message);
         }
@@ -498,8 +581,9 @@ int idem_command_store_copy(int argc, char **argv)
         copying->to_option = operands.items[1];
         copying->dry_run = dry_run;
         copying->json = json;
-        status = stores_same(copying) ? idem_args_wrong(&usage, "FROM and TO are the same store")
-                                      : copy_run(copying);
+        status = idem_same_named(copying->from_option, copying->to_option)
+                     ? idem_args_wrong(&usage, SAME_SENTENCE)
+                     : copy_run(copying);
     }
     idem_free(copying);
     return status;

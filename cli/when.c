@@ -61,7 +61,7 @@ int idem_count_parse(const char *text, int64_t *ret_count, struct idem_message *
     int64_t count;
 
     if (!digits_take(&rest, COUNT_MAX, &count) || *rest != '\0') {
-        idem_message_set(message, "\"%s\" is not a number", text);
+        idem_message_set(message, "\"%.64s\" is not a number", text);
         return IDEM_ERR_INVALID;
     }
     *ret_count = count;
@@ -95,12 +95,12 @@ int idem_duration_parse(const char *text, int64_t *ret_duration_us, struct idem_
         int64_t number;
 
         if (!digits_take(&rest, IDEM_TTL_US_MAX, &number) || (unit = unit_take(&rest)) == NULL) {
-            idem_message_set(message, "\"%s\" is not a length of time; write 10s, 24h or 30d",
+            idem_message_set(message, "\"%.64s\" is not a length of time; write 10s, 24h or 30d",
                              text);
             return IDEM_ERR_INVALID;
         }
         if (number > (IDEM_TTL_US_MAX - total) / unit->size_us) {
-            idem_message_set(message, "\"%s\" is over 100 years", text);
+            idem_message_set(message, "\"%.64s\" is over 100 years", text);
             return IDEM_ERR_INVALID;
         }
         total += number * unit->size_us;
@@ -244,10 +244,11 @@ int idem_instant_parse(const char *text, int64_t now_us, int64_t *ret_instant_us
         *ret_instant_us = now_us - back_us;
         return IDEM_OK;
     }
-    idem_message_set(message,
-                     "\"%s\" is not an instant; write 2026-04-13T08:00:00Z, 2026-04-13, or 2h for "
-                     "two hours ago",
-                     text);
+    idem_message_set(
+        message,
+        "\"%.64s\" is not an instant; write 2026-04-13T08:00:00Z, 2026-04-13, or 2h for "
+        "two hours ago",
+        text);
     return IDEM_ERR_INVALID;
 }
 

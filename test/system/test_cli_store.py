@@ -13,6 +13,8 @@ from test_cli_support import (ABSENT, FAILURE, OK, REFUSED, USAGE, Store, good, 
                               refused)
 from waiting import wait_until
 
+SELFTEST = 7  # the kind of what a store proves itself with
+
 
 @pytest.fixture(name="place")
 def _place():
@@ -580,6 +582,16 @@ def test_store_check_of_what_is_not_there_and_of_what_is_damaged(store, place):
         data.truncate(0)
     told = store.refused(FAILURE, "store", "check", "--json").json()
     assert (told["verdict"], told["reachable"]) == ("failed", True)
+
+
+def test_what_a_self_test_left_is_nobodys_record(store):
+    """It was cut off in the middle, by a crash; it expires within a minute."""
+    store.apply({"op": "claim", "key": "left", "kind": SELFTEST},
+                {"op": "complete", "key": "left", "kind": SELFTEST})
+    store.unknown("mine")
+    assert store.keys() == ["mine"] == store.keys("--limit", "1")
+    ran = store.good("forget", "--state", "completed,unknown", "--why", "w", "--json").json()
+    assert [record["key"] for record in ran["records"]] == ["mine"]
 
 
 def test_store_check_of_memory():
