@@ -73,6 +73,11 @@ void idem_store_close(struct idem_store *store);
  *
  * 0: every op has a result. Negative: the store failed, no result is to be trusted, and whether any
  * op was applied is unknown; repeating is safe (idempotence per owner). One thread at a time.
+ *
+ * IDEM_ERR_UNSAFE: behind the handle there is another store than the one that was opened. Its salt
+ * has gone, with the data or alone, or is another's; digests that are made with the old one match
+ * nothing there. A server is looked at with each call that claims, compares or puts, and none is
+ * acknowledged from then on. Who wants to go on closes the handle and opens the URL again.
  */
 IDEM_MUST_CHECK int idem_store_apply(struct idem_store *store, struct idem_op *const *ops,
                                      size_t count, struct idem_message *message);
@@ -88,8 +93,9 @@ IDEM_MUST_CHECK int idem_store_peek(struct idem_store *store, struct idem_op *ge
  * For `idem store copy`. The salt is the store's secret: never shown, never logged. Adopting gives
  * an empty store the salt of another, so that records can be put into it as they are; the same salt
  * again is fine. IDEM_ERR_INVALID when the store holds records under another salt, and
- * IDEM_ERR_UNSUPPORTED for a backend that cannot. Handles opened before do not see the change: copy
- * before gateways use the target. Same thread rule as apply.
+ * IDEM_ERR_UNSUPPORTED for a backend that cannot. Handles opened before are of no use afterwards: a
+ * server's answer IDEM_ERR_UNSAFE, LMDB's do not see the change. Copy before gateways use the
+ * target. Same thread rule as apply.
  */
 struct idem_salt idem_store_salt(const struct idem_store *store);
 IDEM_MUST_CHECK int idem_store_adopt(struct idem_store *store, const struct idem_salt *salt,

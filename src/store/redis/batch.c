@@ -11,12 +11,20 @@
  *
  * With `replicas` each pipeline ends with a write and WAIT: what was answered is then known to that
  * many replicas, and so is what was only read.
+ *
+ * Nothing is answered from a store that has another salt by now. Scripts see to that themselves,
+ * unless the salt is out of their reach:
+ *
+ *   in a cluster   every round takes a look at it along, whose answer counts for the whole round;
+ *                  when it is another one, what was written anew meanwhile goes again
+ *   after a scan   a look of its own
  */
 #include <assert.h>
 #include <sodium.h>
 #include <stdio.h>
 
 #include "store/redis/redis_store.h"
+#include "store/redis/script_text.h"
 
 #define WINDOW_BYTES  (4u << 20) /* of commands on their way at once */
 #define REDIRECTS_MAX 16
@@ -49,6 +57,8 @@ void idem_redis_items_reset(struct idem_backend *store)
         item_restart(store, &store->items[i]);
         store->items[i].redirects = 0;
     }
+    store->check_op = (struct idem_op){.kind = IDEM_OP_SWEEP, .in.sweep.limit = 1};
+    store->check = (struct idem_redis_item){.op = &store->check_op, .done = true};
 }
 
 static struct idem_redis_item *item_next(struct idem_backend *store)
@@ -56,7 +66,7 @@ static struct idem_redis_item *item_next(struct idem_backend *store)
     for (size_t i = 0; i < store->item_count; i++)
         if (!store->items[i].done)
             return &store->items[i];
-    return NULL;
+    return store->check.done ? NULL : &store->check;
 }
 
 /* Ids whose later ops must wait for the next window. */
@@ -141,7 +151,8 @@ static int window_fill(struct idem_backend *store, int64_t deadline_us,
         if (error)
             return error;
     }
-    return IDEM_OK;
+    return store->check.done ? IDEM_OK
+                             : item_send(store, &store->check, deadline_us, &bytes, trouble);
 }
 
 /*
@@ -227,6 +238,14 @@ static int item_receive(struct idem_backend *store, struct idem_redis_item *item
     if (redirect == IDEM_REDIS_REDIRECT_SCRIPTS ||
         (redirect != IDEM_REDIS_REDIRECT_NONE && store->options.topology == IDEM_REDIS_CLUSTER))
         return item_redirect(store, item, redirect, slot, &address, ret_scripts, trouble);
+    if (idem_redis_reply_is_error(reply, IDEM_REDIS_ERROR_SALT)) {
+        store->differs = true;
+        return idem_redis_salt_differs(store, node, trouble);
+    }
+    if (item->stage == IDEM_REDIS_STAGE_UNDO) {
+        item->done = true; /* whatever came of it */
+        return IDEM_OK;
+    }
     if (item->stage != IDEM_REDIS_STAGE_ACT)
         return idem_redis_person_reply(item, reply, node->link.place, trouble);
     error = idem_redis_reply_read(item, reply, node->link.place, trouble);
@@ -283,8 +302,18 @@ static int reply_take(struct idem_redis_node *node, const struct idem_redis_item
     return idem_redis_link_receive(&node->link, deadline_us, ret_reply, trouble);
 }
 
-/* What is the matter with one item is told once all replies have been read: *trouble is of the
- * first. Whatever may be mended by going elsewhere ends the connection. */
+/* What comes of two troubles: the first, unless the later one is that the store is another. */
+static int trouble_join(int first, struct idem_redis_trouble *trouble, int error,
+                        const struct idem_redis_trouble *later)
+{
+    if (!error || (first && error != IDEM_ERR_UNSAFE))
+        return first;
+    *trouble = *later;
+    return error;
+}
+
+/* What is the matter with one item is told once all replies have been read. Whatever may be mended
+ * by going elsewhere ends the connection. */
 static int node_receive(struct idem_backend *store, struct idem_redis_node *node,
                         int64_t deadline_us, struct idem_redis_trouble *trouble)
 {
@@ -299,15 +328,13 @@ static int node_receive(struct idem_backend *store, struct idem_redis_node *node
 
         if (error)
             return error;
-        error = item_receive(store, item, reply, node, &scripts, first ? &later : trouble);
+        error = item_receive(store, item, reply, node, &scripts, &later);
         freeReplyObject(reply);
-        first = first ? first : error;
+        first = trouble_join(first, trouble, error, &later);
     }
-    if (store->options.replicas > 0) {
-        int error = wait_receive(store, node, deadline_us, first ? &later : trouble);
-
-        first = first ? first : error;
-    }
+    if (store->options.replicas > 0)
+        first =
+            trouble_join(first, trouble, wait_receive(store, node, deadline_us, &later), &later);
     node->sent_count = 0;
     if (first && trouble->again) {
         idem_redis_link_close(&node->link);
@@ -318,19 +345,21 @@ static int node_receive(struct idem_backend *store, struct idem_redis_node *node
     return first;
 }
 
-/* 3. */
+/* 3. From all of them, so that it is known what each has done. */
 static int window_receive(struct idem_backend *store, int64_t deadline_us,
                           struct idem_redis_trouble *trouble)
 {
+    struct idem_redis_trouble later;
+    int first = IDEM_OK;
+
     for (size_t i = 0; i < store->node_count; i++) {
         int error = IDEM_OK;
 
         if (store->nodes[i]->sent_count > 0)
-            error = node_receive(store, store->nodes[i], deadline_us, trouble);
-        if (error)
-            return error;
+            error = node_receive(store, store->nodes[i], deadline_us, &later);
+        first = trouble_join(first, trouble, error, &later);
     }
-    return IDEM_OK;
+    return first;
 }
 
 /* What was redirected goes again, and with it what follows on the same id. */
@@ -356,29 +385,82 @@ static int scan_run(struct idem_backend *store, struct idem_redis_item *item, in
     int error = idem_redis_scan(store, item->op, deadline_us, trouble);
 
     item->done = error == IDEM_OK;
+    store->check.done = false;
     return error;
+}
+
+static int window_run(struct idem_backend *store, int64_t deadline_us,
+                      struct idem_redis_trouble *trouble)
+{
+    int error = window_fill(store, deadline_us, trouble);
+
+    if (!error)
+        error = window_send(store, deadline_us, trouble);
+    if (!error)
+        error = window_receive(store, deadline_us, trouble);
+    if (error)
+        idem_redis_route_drop(store, false);
+    return error;
+}
+
+/* Did it write a record where there was none? Of a `fail` and a `put` that is not known. */
+static bool wrote_anew(const struct idem_op *op)
+{
+    switch (op->kind) {
+    case IDEM_OP_CLAIM:
+        return op->result == IDEM_RESULT_ACQUIRED && op->out.attempt == 1;
+    case IDEM_OP_FAIL:
+    case IDEM_OP_PUT:
+        return op->result == IDEM_RESULT_OK;
+    default:
+        return false;
+    }
+}
+
+/*
+ * Records that match nothing in the new store would refuse whoever sends these requests again, and
+ * would keep that store from being opened. What was taken over stays: it was there before.
+ */
+static void records_undo(struct idem_backend *store, int64_t deadline_us)
+{
+    struct idem_redis_trouble ignored;
+
+    for (size_t i = 0; i < store->item_count; i++) {
+        struct idem_redis_item *item = &store->items[i];
+        bool anew = wrote_anew(item->op);
+
+        item_restart(store, item);
+        item->done = !anew;
+        item->stage = IDEM_REDIS_STAGE_UNDO;
+        if (item->op->kind == IDEM_OP_PUT)
+            item->fence = item->op->in.put.record.fence;
+    }
+    store->check.done = true;
+    while (item_next(store) && !window_run(store, deadline_us, &ignored)) {
+    }
 }
 
 int idem_redis_batch_run(struct idem_backend *store, int64_t deadline_us,
                          struct idem_redis_trouble *trouble)
 {
+    bool checked = store->options.topology == IDEM_REDIS_CLUSTER;
     struct idem_redis_item *item;
     int error = IDEM_OK;
 
+    store->differs = false;
     while (!error && (item = item_next(store))) {
         if (item->op->kind == IDEM_OP_SCAN) {
             error = scan_run(store, item, deadline_us, trouble);
             continue;
         }
-        error = window_fill(store, deadline_us, trouble);
-        if (!error)
-            error = window_send(store, deadline_us, trouble);
-        if (!error)
-            error = window_receive(store, deadline_us, trouble);
+        store->check.done = store->check.done && !checked;
+        error = window_run(store, deadline_us, trouble);
         if (!error)
             items_follow(store);
     }
-    if (error)
-        idem_redis_route_drop(store, false);
+    for (size_t i = 0; !error && i < store->node_count; i++)
+        store->nodes[i]->worked = store->nodes[i]->link.context != NULL;
+    if (store->differs && checked)
+        records_undo(store, deadline_us);
     return error;
 }

@@ -1,23 +1,36 @@
 /*
- * One op as a command: EVALSHA, the script's name, its keys, then what script_*.c say of ARGV.
+ * One op as a command: EVALSHA, the script's name, its keys, then what script_*.c say of ARGV, and
+ * last what proves that it is for this store.
  */
 #include "base/cursor.h"
 #include "store/audit.h"
 #include "store/redis/redis_store.h"
+#include "store/redis/script_text.h"
 
-/* "EVALSHA sha 1 key", with `arguments` to follow; two keys if the audit is in reach. */
+#define NAMES_MAX 2
+
+/* "EVALSHA sha 2 key prefix:name", with `arguments` to follow; names up to a NULL. */
 static void script_begin(const struct idem_backend *store, enum idem_redis_script script,
-                         const char *key, const char *second, size_t arguments,
+                         const char *key, const char *const names[NAMES_MAX + 1], size_t arguments,
                          struct idem_redis_request *request)
 {
-    idem_redis_request_begin(request, (second ? 5 : 4) + arguments);
+    static const char *const counts[] = {"1", "2", "3"};
+    size_t count = 0;
+
+    while (names[count])
+        count++;
+    idem_redis_request_begin(request, 4 + count + arguments);
     idem_redis_request_text(request, "EVALSHA");
     idem_redis_request_bytes(request,
                              idem_bytes_make(store->scripts.sha[script], IDEM_REDIS_SHA_SIZE));
-    idem_redis_request_text(request, second ? "2" : "1");
+    idem_redis_request_text(request, counts[count]);
     idem_redis_request_text(request, key);
-    if (second)
-        idem_redis_request_text(request, second);
+    for (size_t i = 0; i < count; i++) {
+        char name[IDEM_REDIS_KEY_MAX];
+
+        idem_redis_key_named(&store->options, names[i], name);
+        idem_redis_request_text(request, name);
+    }
 }
 
 /* The next argument, of exactly `size` bytes, to be written with the writer. */
@@ -218,6 +231,7 @@ static const struct {
     [IDEM_OP_GET] = {IDEM_REDIS_SCRIPT_GET, 1},
     [IDEM_OP_RESOLVE] = {IDEM_REDIS_SCRIPT_RESOLVE, 4},
     [IDEM_OP_FORGET] = {IDEM_REDIS_SCRIPT_FORGET, 3},
+    [IDEM_OP_SWEEP] = {IDEM_REDIS_SCRIPT_SWEEP, 0},
     [IDEM_OP_AUDIT] = {IDEM_REDIS_SCRIPT_AUDIT, 2},
     [IDEM_OP_PUT] = {IDEM_REDIS_SCRIPT_PUT, 1},
 };
@@ -244,6 +258,9 @@ void idem_redis_op_key(const struct idem_backend *store, const struct idem_redis
         idem_redis_key_record(&store->options, &item->op->id, ret_key);
 }
 
+/* No other keys. */
+static const char *const alone[NAMES_MAX + 1] = {NULL};
+
 /* The stages of a person's op that have commands of their own. */
 static void entry_encode(const struct idem_backend *store, const struct idem_redis_item *item,
                          const char *key, struct idem_redis_request *request)
@@ -260,7 +277,7 @@ static void entry_encode(const struct idem_backend *store, const struct idem_red
     }
     entry.was = was.state;
     entry.fence = was.fence;
-    script_begin(store, IDEM_REDIS_SCRIPT_AUDIT_ADD, key, NULL, 1, request);
+    script_begin(store, IDEM_REDIS_SCRIPT_AUDIT_ADD, key, alone, 1, request);
     idem_redis_request_bytes(request, idem_bytes_make(blob, idem_audit_encode(&entry, blob)));
 }
 
@@ -297,31 +314,73 @@ static int arguments_encode(const struct idem_redis_item *item, struct idem_redi
     case IDEM_OP_AUDIT:
         audit_encode(&op->in.audit, request);
         break;
+    case IDEM_OP_SWEEP:
+        break;
     default:
         return put_encode(&op->in.put.record, request, trouble);
     }
     return IDEM_OK;
 }
 
+/* Of what may have been written anew. */
+static struct idem_owner undo_owner(const struct idem_op *op)
+{
+    if (op->kind == IDEM_OP_CLAIM)
+        return op->in.claim.owner;
+    return op->kind == IDEM_OP_PUT ? op->in.put.record.owner : op->in.verdict.owner;
+}
+
+static void undo_encode(const struct idem_backend *store, const struct idem_redis_item *item,
+                        const char *key, struct idem_redis_request *request)
+{
+    struct idem_owner owner = undo_owner(item->op);
+    struct idem_writer writer;
+
+    script_begin(store, IDEM_REDIS_SCRIPT_UNDO, key, alone, 1, request);
+    argument_begin(request, IDEM_OWNER_SIZE + 8, &writer);
+    owner_write(&writer, &owner);
+    idem_write_u64(&writer, item->fence);
+}
+
+/* The op itself. Where the salt is in reach, its script looks at that first. */
+static int act_encode(const struct idem_backend *store, const struct idem_redis_item *item,
+                      const char *key, struct idem_redis_request *request,
+                      struct idem_redis_trouble *trouble)
+{
+    const struct idem_op *op = item->op;
+    const char *names[NAMES_MAX + 1] = {NULL};
+    bool is_salt = op->kind == IDEM_OP_SWEEP;
+    bool in_reach = store->options.topology != IDEM_REDIS_CLUSTER || is_salt;
+    int error;
+
+    if (in_reach && !is_salt)
+        names[0] = IDEM_REDIS_NAME_SALT;
+    if (in_reach && is_of_person(op))
+        names[1] = IDEM_REDIS_NAME_AUDIT;
+    script_begin(store, shapes[op->kind].script, key, names,
+                 shapes[op->kind].arguments + (in_reach ? 1 : 0), request);
+    error = arguments_encode(item, request, trouble);
+    if (!error && in_reach)
+        idem_redis_request_bytes(request,
+                                 idem_bytes_make(store->salt.bytes, IDEM_REDIS_PROOF_SIZE));
+    return error;
+}
+
 int idem_redis_op_encode(const struct idem_backend *store, const struct idem_redis_item *item,
                          struct idem_redis_request *request, struct idem_redis_trouble *trouble)
 {
-    static const char *const time_words[] = {"TIME", NULL};
-    const struct idem_op *op = item->op;
-    bool atomic = is_of_person(op) && store->options.topology != IDEM_REDIS_CLUSTER;
-    char key[IDEM_REDIS_KEY_MAX], audit[IDEM_REDIS_KEY_MAX];
-    int error = IDEM_OK;
+    char key[IDEM_REDIS_KEY_MAX];
 
     idem_redis_op_key(store, item, key);
-    idem_redis_key_named(&store->options, IDEM_REDIS_NAME_AUDIT, audit);
-    if (item->stage == IDEM_REDIS_STAGE_RECORD || item->stage == IDEM_REDIS_STAGE_TAKE_BACK) {
+    switch (item->stage) {
+    case IDEM_REDIS_STAGE_RECORD:
+    case IDEM_REDIS_STAGE_TAKE_BACK:
         entry_encode(store, item, key, request);
-    } else if (op->kind == IDEM_OP_SWEEP) {
-        idem_redis_request_texts(request, time_words); /* Redis removes what expires by itself */
-    } else {
-        script_begin(store, shapes[op->kind].script, key, atomic ? audit : NULL,
-                     shapes[op->kind].arguments, request);
-        error = arguments_encode(item, request, trouble);
+        return IDEM_OK;
+    case IDEM_REDIS_STAGE_UNDO:
+        undo_encode(store, item, key, request);
+        return IDEM_OK;
+    default:
+        return act_encode(store, item, key, request, trouble);
     }
-    return error;
 }

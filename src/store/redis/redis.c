@@ -123,11 +123,9 @@ static int forked(struct idem_message *message)
 static int apply_attempt(struct idem_backend *store, int64_t deadline_us, void *context,
                          struct idem_redis_trouble *trouble)
 {
-    int error = idem_redis_salt_prove(store, deadline_us, trouble);
-
     (void)context;
     idem_redis_items_reset(store);
-    return error ? error : idem_redis_batch_run(store, deadline_us, trouble);
+    return idem_redis_batch_run(store, deadline_us, trouble);
 }
 
 static int redis_apply(struct idem_backend *store, struct idem_op *const *ops, size_t count,

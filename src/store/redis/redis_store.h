@@ -195,6 +195,8 @@ enum idem_redis_script {
     IDEM_REDIS_SCRIPT_PUT,
     IDEM_REDIS_SCRIPT_AUDIT,
     IDEM_REDIS_SCRIPT_AUDIT_ADD,
+    IDEM_REDIS_SCRIPT_SWEEP,
+    IDEM_REDIS_SCRIPT_UNDO,
     IDEM_REDIS_SCRIPT_MARK,
     IDEM_REDIS_SCRIPT_COUNT,
 };
@@ -248,6 +250,7 @@ enum idem_redis_stage {
     IDEM_REDIS_STAGE_LOOK,      /* in a cluster, a person's op: would it act? */
     IDEM_REDIS_STAGE_RECORD,    /* it would: its audit entry is written first */
     IDEM_REDIS_STAGE_TAKE_BACK, /* it did not after all: the entry goes again */
+    IDEM_REDIS_STAGE_UNDO, /* in a cluster: a record that was written under a salt that is gone */
 };
 
 struct idem_redis_node;
@@ -276,7 +279,7 @@ struct idem_redis_node {
     size_t sent_count;
     char mark[IDEM_REDIS_KEY_MAX]; /* a key in a slot of its own, to be written before WAIT */
     unsigned slots;                /* in a cluster: how many it serves */
-    bool proven;                   /* the salt behind this connection is the store's */
+    bool worked;                   /* a batch went well since it was connected */
 };
 
 struct idem_backend {
@@ -290,19 +293,23 @@ struct idem_backend {
     size_t node_count;
     uint16_t *slots; /* of a cluster: index of the node that serves each, plus 1 */
     bool map_stale;
+    bool differs; /* the batch met another salt */
     uint64_t map_hash;
     struct idem_redis_item items[IDEM_BATCH_MAX];
     size_t item_count;
+    struct idem_op check_op;      /* a sweep, which looks at the salt where that lives … */
+    struct idem_redis_item check; /* … for ops that cannot */
 };
 
 /* route.c */
 IDEM_MUST_CHECK int idem_redis_route(struct idem_backend *store, const char *key,
                                      int64_t deadline_us, struct idem_redis_node **ret_node,
                                      struct idem_redis_trouble *trouble);
-/* Sends one command about a key to where it lives, and receives its reply. */
+/* Sends one command about a key to where it lives, and receives its reply, and who gave it. */
 IDEM_MUST_CHECK int idem_redis_route_ask(struct idem_backend *store, const char *key,
                                          const struct idem_redis_request *request,
                                          int64_t deadline_us, redisReply **ret_reply,
+                                         struct idem_redis_node **ret_node,
                                          struct idem_redis_trouble *trouble);
 /* Connects a node if it is not; in a cluster, reads the map first. */
 IDEM_MUST_CHECK int idem_redis_route_connect(struct idem_backend *store,
@@ -378,9 +385,9 @@ IDEM_MUST_CHECK int idem_redis_batch_run(struct idem_backend *store, int64_t dea
 IDEM_MUST_CHECK int idem_redis_salt_keep(struct idem_backend *store, int64_t deadline_us,
                                          struct idem_salt *ret_salt,
                                          struct idem_redis_trouble *trouble);
-/* Over a new connection: is it still the same store? */
-IDEM_MUST_CHECK int idem_redis_salt_prove(struct idem_backend *store, int64_t deadline_us,
-                                          struct idem_redis_trouble *trouble);
+/* The node no longer holds the store that was opened. IDEM_ERR_UNSAFE. */
+int idem_redis_salt_differs(const struct idem_backend *store, const struct idem_redis_node *node,
+                            struct idem_redis_trouble *trouble);
 IDEM_MUST_CHECK int idem_redis_salt_adopt(struct idem_backend *store, const struct idem_salt *salt,
                                           int64_t deadline_us, struct idem_redis_trouble *trouble);
 

@@ -265,21 +265,6 @@ static int pair_read(struct idem_redis_item *item, const redisReply *reply, cons
     return idem_redis_reply_trouble(reply, place, trouble);
 }
 
-/* The reply to TIME. */
-static int time_read(struct idem_op *op, const redisReply *reply)
-{
-    op->out.now_us = (int64_t)strtoll(reply->element[0]->str, NULL, 10) * IDEM_SECOND_US +
-                     strtoll(reply->element[1]->str, NULL, 10);
-    op->result = IDEM_RESULT_OK;
-    return IDEM_OK;
-}
-
-static bool is_pair_of_texts(const redisReply *reply)
-{
-    return reply->element[0]->type == REDIS_REPLY_STRING &&
-           reply->element[1]->type == REDIS_REPLY_STRING;
-}
-
 /* The key holds something that is no record, or ends within one, where the script read on. */
 static bool error_is_damage(const redisReply *reply)
 {
@@ -307,12 +292,8 @@ int idem_redis_reply_read(struct idem_redis_item *item, const redisReply *reply,
 
     if (reply->type == REDIS_REPLY_ERROR && error_is_result(op, reply))
         return IDEM_OK;
-    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
-        if (op->kind == IDEM_OP_SWEEP && is_pair_of_texts(reply))
-            return time_read(op, reply);
-        if (op->kind != IDEM_OP_SWEEP)
-            return pair_read(item, reply, place, trouble);
-    }
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
+        return pair_read(item, reply, place, trouble);
     if (!said_read(reply, &said))
         return idem_redis_reply_trouble(reply, place, trouble);
     said_tell(item, &said);

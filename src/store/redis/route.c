@@ -97,7 +97,7 @@ int idem_redis_route_connect(struct idem_backend *store, struct idem_redis_node 
 
     if (node->link.context)
         return IDEM_OK;
-    node->proven = false;
+    node->worked = false;
     error =
         idem_redis_link_open(&node->link, &store->options, &node->address, deadline_us, trouble);
     if (!error)
@@ -190,7 +190,8 @@ static int redirect_follow(struct idem_backend *store, const redisReply *reply,
 
 int idem_redis_route_ask(struct idem_backend *store, const char *key,
                          const struct idem_redis_request *request, int64_t deadline_us,
-                         redisReply **ret_reply, struct idem_redis_trouble *trouble)
+                         redisReply **ret_reply, struct idem_redis_node **ret_node,
+                         struct idem_redis_trouble *trouble)
 {
     struct idem_redis_node *node, *next;
     redisReply *reply;
@@ -204,6 +205,7 @@ int idem_redis_route_ask(struct idem_backend *store, const char *key,
         error = redirect_follow(store, reply, node, &asking, &next, trouble);
         if (!error && !next) {
             *ret_reply = reply;
+            *ret_node = node;
             return IDEM_OK;
         }
         freeReplyObject(reply);

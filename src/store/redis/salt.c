@@ -14,11 +14,12 @@ static int salt_read(struct idem_backend *store, const char *key, int64_t deadli
 {
     const char *const words[] = {"GET", key, NULL};
     struct idem_redis_request request = {0};
+    struct idem_redis_node *node;
     redisReply *reply;
     int error;
 
     idem_redis_request_texts(&request, words);
-    error = idem_redis_route_ask(store, key, &request, deadline_us, &reply, trouble);
+    error = idem_redis_route_ask(store, key, &request, deadline_us, &reply, &node, trouble);
     idem_redis_request_deinit(&request);
     if (error)
         return error;
@@ -31,7 +32,7 @@ static int salt_read(struct idem_backend *store, const char *key, int64_t deadli
                                        "write: name another prefix in the store's URL",
                                        key);
     else if (*ret_found)
-        error = idem_redis_reply_trouble(reply, "its address", trouble);
+        error = idem_redis_reply_trouble(reply, node->link.place, trouble);
     freeReplyObject(reply);
     return error;
 }
@@ -71,6 +72,7 @@ static int salt_make(struct idem_backend *store, const char *key, int64_t deadli
 {
     struct idem_redis_request request = {0};
     struct idem_salt salt;
+    struct idem_redis_node *node;
     redisReply *reply;
     int error;
 
@@ -80,32 +82,39 @@ static int salt_make(struct idem_backend *store, const char *key, int64_t deadli
     idem_redis_request_text(&request, key);
     idem_redis_request_bytes(&request, idem_bytes_make(salt.bytes, sizeof salt.bytes));
     idem_redis_request_text(&request, "NX");
-    error = idem_redis_route_ask(store, key, &request, deadline_us, &reply, trouble);
+    error = idem_redis_route_ask(store, key, &request, deadline_us, &reply, &node, trouble);
     idem_redis_request_deinit(&request);
     sodium_memzero(&salt, sizeof salt);
     if (error)
         return error;
     *ret_made = reply->type == REDIS_REPLY_STATUS;
     if (!*ret_made && reply->type != REDIS_REPLY_NIL)
-        error = idem_redis_reply_trouble(reply, "its address", trouble);
+        error = idem_redis_reply_trouble(reply, node->link.place, trouble);
     freeReplyObject(reply);
     return error;
 }
 
-/* Waits until as many replicas as the URL asks for have the salt: by a batch, which does. */
-static int salt_await(struct idem_backend *store, int64_t deadline_us,
-                      struct idem_redis_trouble *trouble)
+/*
+ * The store's salt from now on, once as many replicas as the URL asks for have it: by a batch,
+ * which waits for them.
+ */
+static int salt_take(struct idem_backend *store, const struct idem_salt *salt, int64_t deadline_us,
+                     struct idem_redis_trouble *trouble)
 {
     struct idem_op op = {.kind = IDEM_OP_SWEEP, .in.sweep.limit = 1}; /* goes where the salt is */
     struct idem_op *const ops[] = {&op};
-    int error;
+    struct idem_salt before = store->salt;
+    int error = IDEM_OK;
 
-    if (store->options.replicas == 0)
-        return IDEM_OK;
-    idem_redis_items_begin(store, ops, 1);
-    idem_redis_items_reset(store);
-    error = idem_redis_batch_run(store, deadline_us, trouble);
-    idem_op_deinit(&op);
+    store->salt = *salt;
+    if (store->options.replicas > 0) {
+        idem_redis_items_begin(store, ops, 1);
+        idem_redis_items_reset(store);
+        error = idem_redis_batch_run(store, deadline_us, trouble);
+        idem_op_deinit(&op);
+    }
+    if (error)
+        store->salt = before;
     return error;
 }
 
@@ -153,49 +162,27 @@ int idem_redis_salt_keep(struct idem_backend *store, int64_t deadline_us,
     if (!error && !found)
         error = salt_begin(store, key, deadline_us, &salt, trouble);
     if (!error)
-        error = salt_await(store, deadline_us, trouble);
+        error = salt_take(store, &salt, deadline_us, trouble);
     if (!error)
-        *ret_salt = store->salt = salt;
+        *ret_salt = salt;
     return error;
 }
 
-/* In a cluster a node that no op is for need not be there. */
-static bool is_out_of_reach(const struct idem_backend *store, const char *key)
-{
-    uint16_t index;
-
-    if (store->options.topology != IDEM_REDIS_CLUSTER)
-        return false;
-    index = store->slots ? store->slots[idem_redis_slot(key)] : 0;
-    return index == 0 || !store->nodes[index - 1]->link.context;
-}
-
-int idem_redis_salt_prove(struct idem_backend *store, int64_t deadline_us,
-                          struct idem_redis_trouble *trouble)
+/*
+ * A connection that has worked may be to a server that is no longer the one that a new connection
+ * leads to, such as a master that was demoted. So it is made anew, and asked there, once.
+ */
+int idem_redis_salt_differs(const struct idem_backend *store, const struct idem_redis_node *node,
+                            struct idem_redis_trouble *trouble)
 {
     char key[IDEM_REDIS_KEY_MAX];
-    struct idem_salt salt = {{0}};
-    struct idem_redis_node *node;
-    bool found = false;
-    int error;
 
     idem_redis_key_named(&store->options, IDEM_REDIS_NAME_SALT, key);
-    if (is_out_of_reach(store, key))
-        return IDEM_OK;
-    error = idem_redis_route(store, key, deadline_us, &node, trouble);
-    if (error || node->proven)
-        return error;
-    error = salt_read(store, key, deadline_us, &salt, &found, trouble);
-    if (error)
-        return error;
-    if (!found || sodium_memcmp(salt.bytes, store->salt.bytes, IDEM_SALT_SIZE) != 0)
-        return idem_redis_trouble_set(trouble, IDEM_ERR_UNSAFE, false,
-                                      "Redis at %s no longer holds the store that was opened: it "
-                                      "has lost its data, or is another one, and keys from before "
-                                      "are not protected any more",
-                                      node->link.place);
-    node->proven = true;
-    return IDEM_OK;
+    return idem_redis_trouble_set(trouble, IDEM_ERR_UNSAFE, node->worked,
+                                  "Redis at %s no longer holds the store that was opened: its key "
+                                  "%s has gone or is another's, and keys from before are not "
+                                  "protected any more",
+                                  node->link.place, key);
 }
 
 /* Another's salt in place of our own, if it is still ours. */
@@ -204,6 +191,7 @@ static int salt_exchange(struct idem_backend *store, const struct idem_salt *sal
 {
     struct idem_redis_request request = {0};
     char key[IDEM_REDIS_KEY_MAX];
+    struct idem_redis_node *node;
     redisReply *reply;
     int error;
 
@@ -215,14 +203,14 @@ static int salt_exchange(struct idem_backend *store, const struct idem_salt *sal
     idem_redis_request_text(&request, key);
     idem_redis_request_bytes(&request, idem_bytes_make(store->salt.bytes, IDEM_SALT_SIZE));
     idem_redis_request_bytes(&request, idem_bytes_make(salt->bytes, IDEM_SALT_SIZE));
-    error = idem_redis_route_ask(store, key, &request, deadline_us, &reply, trouble);
+    error = idem_redis_route_ask(store, key, &request, deadline_us, &reply, &node, trouble);
     if (request.bytes)
         sodium_memzero(request.bytes, request.size);
     idem_redis_request_deinit(&request);
     if (error)
         return error;
     if (reply->type != REDIS_REPLY_INTEGER)
-        error = idem_redis_reply_trouble(reply, "its address", trouble);
+        error = idem_redis_reply_trouble(reply, node->link.place, trouble);
     else if (reply->integer != 1)
         error = idem_redis_trouble_set(trouble, IDEM_ERR_INVALID, false,
                                        "somebody else has changed this store's salt meanwhile: "
@@ -244,9 +232,5 @@ int idem_redis_salt_adopt(struct idem_backend *store, const struct idem_salt *sa
                                        "another prefix");
     if (!error)
         error = salt_exchange(store, salt, deadline_us, trouble);
-    if (!error)
-        error = salt_await(store, deadline_us, trouble);
-    if (!error)
-        store->salt = *salt;
-    return error;
+    return error ? error : salt_take(store, salt, deadline_us, trouble);
 }

@@ -13,5 +13,7 @@ const char *const idem_redis_script_texts[IDEM_REDIS_SCRIPT_COUNT] = {
     [IDEM_REDIS_SCRIPT_PUT] = idem_redis_script_put,
     [IDEM_REDIS_SCRIPT_AUDIT] = idem_redis_script_audit,
     [IDEM_REDIS_SCRIPT_AUDIT_ADD] = idem_redis_script_audit_add,
+    [IDEM_REDIS_SCRIPT_SWEEP] = idem_redis_script_sweep,
+    [IDEM_REDIS_SCRIPT_UNDO] = idem_redis_script_undo,
     [IDEM_REDIS_SCRIPT_MARK] = idem_redis_script_mark,
 };

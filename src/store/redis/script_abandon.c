@@ -5,7 +5,7 @@
  *
  * Does not move the expiry. The same word again changes nothing.
  */
-const char idem_redis_script_abandon[] = LUA_ALLOW_OOM LUA_NOW LUA_RECORD LUA_KEEP
+const char idem_redis_script_abandon[] = LUA_ALLOW_OOM LUA_SAME LUA_NOW LUA_RECORD LUA_KEEP
     "local mine, why = struct.unpack('>c16B', ARGV[1])\n"
     "if (state ~= 1 and state ~= 4) or owner ~= mine then\n"
     "  return struct.pack('>c1I8', 'L', now)\n"

@@ -8,7 +8,7 @@
  * that is nothing. A server that may not write now refuses it, even if there is something; one that
  * is only over maxmemory still answers from what it has. No flags: see script_text.h.
  */
-const char idem_redis_script_claim[] = LUA_NOW
+const char idem_redis_script_claim[] = LUA_SAME LUA_NOW
     "local lease, unknown_ttl, take, take_fence = struct.unpack('>I8I8BI8', ARGV[1])\n"
     "local till = now + lease\n"
     "local expires = till + unknown_ttl\n"

@@ -7,7 +7,8 @@
  * A lapsed or abandoned record takes its own owner's word. The first one stands; when it is told
  * again, the fifth byte of the answer that is kept says whether it was left out.
  */
-const char idem_redis_script_complete[] = LUA_ALLOW_OOM LUA_NOW LUA_RECORD LUA_AFTER LUA_KEEP
+const char idem_redis_script_complete[] =
+    LUA_ALLOW_OOM LUA_SAME LUA_NOW LUA_RECORD LUA_AFTER LUA_KEEP
     "local mine, ttl = struct.unpack('>c16I8', ARGV[1])\n"
     "if state == 0 or state == 3 or owner ~= mine then\n"
     "  return struct.pack('>c1I8', 'L', now)\n"

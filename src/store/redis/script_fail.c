@@ -7,7 +7,7 @@
  * On nothing, it leaves that for one lease: if this owner's claim is still on its way, it will
  * find its owner there, and end.
  */
-const char idem_redis_script_fail[] = LUA_ALLOW_OOM LUA_NOW LUA_RECORD LUA_AFTER LUA_KEEP
+const char idem_redis_script_fail[] = LUA_ALLOW_OOM LUA_SAME LUA_NOW LUA_RECORD LUA_AFTER LUA_KEEP
     "local mine, ttl, length = struct.unpack('>c16I8I8', ARGV[1])\n"
     "if state == 0 then\n"
     "  if not old or fence < now then fence = now else fence = fence + 1 end\n"

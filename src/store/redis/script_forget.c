@@ -3,13 +3,13 @@
 /*
  * ARGV[1]  force, look, token
  * ARGV[2]  who and why     ARGV[3]  id
- * KEYS[2]  the audit, unless in a cluster
+ * KEYS[3]  the audit, unless in a cluster
  *
  * A damaged record goes by force. What is forgotten leaves its fence for as long as it would have
  * been there, at most 30 days, and the token, so that a repetition after a lost reply is answered
  * the same; a record of the self-test (kind 7) leaves nothing. 9 is IDEM_OP_FORGET.
  */
-const char idem_redis_script_forget[] = LUA_ALLOW_OOM LUA_NOW LUA_AUDIT
+const char idem_redis_script_forget[] = LUA_ALLOW_OOM LUA_SAME LUA_NOW LUA_AUDIT
     "local force, look, token = struct.unpack('>BBc16', ARGV[1])\n"
     "local old = redis.pcall('GET', KEYS[1])\n"
     "if old and (type(old) ~= 'string' or #old < 137 or old:byte() ~= 1) then\n"

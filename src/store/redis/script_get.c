@@ -6,7 +6,7 @@
  * Writes nothing. The flag keeps it running when Redis is over maxmemory, and without "no-writes"
  * a replica, which may lag behind, does not answer it.
  */
-const char idem_redis_script_get[] = LUA_ALLOW_OOM LUA_NOW LUA_RECORD
+const char idem_redis_script_get[] = LUA_ALLOW_OOM LUA_SAME LUA_NOW LUA_RECORD
     "if state == 0 then return struct.pack('>c1I8', 'N', now) end\n"
     "if ARGV[1] ~= '' then\n"
     "  local payload = old:sub(72, 104)\n"

@@ -6,7 +6,7 @@
  * Of one fence the later change stands. A later claim stands over the outcome that it took up:
  * what is failed or unknown here. No flags: see script_text.h.
  */
-const char idem_redis_script_put[] = LUA_NOW LUA_REFUSAL LUA_RECORD LUA_KEEP
+const char idem_redis_script_put[] = LUA_SAME LUA_NOW LUA_REFUSAL LUA_RECORD LUA_KEEP
     "local _, _, _, new, _, _, _, _, changed, ends, mine = struct.unpack(" LUA_OWNED ", ARGV[1])\n"
     "if state ~= 0 then\n"
     "  if fence == new and updated == changed and owner == mine then\n"

@@ -3,13 +3,13 @@
 /*
  * ARGV[1]  owner, fence and updated that were seen, ttl, completed, force, look
  * ARGV[2]  who and why     ARGV[3]  id     ARGV[4]  answer, empty unless completed
- * KEYS[2]  the audit, unless in a cluster
+ * KEYS[3]  the audit, unless in a cluster
  *
  * With look it says what it would do, and does nothing. The last number of its answer is 1 when it
  * acts: the same resolve again does not. 8 is IDEM_OP_RESOLVE.
  */
 const char idem_redis_script_resolve[] =
-    LUA_ALLOW_OOM LUA_NOW LUA_RECORD LUA_AFTER LUA_KEEP LUA_AUDIT
+    LUA_ALLOW_OOM LUA_SAME LUA_NOW LUA_RECORD LUA_AFTER LUA_KEEP LUA_AUDIT
     "local mine, seen, at, ttl, completed, force, look =\n"
     "  struct.unpack('>c16I8I8I8BBB', ARGV[1])\n"
     "local function say(letter, acts)\n"

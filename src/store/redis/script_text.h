@@ -2,8 +2,9 @@
  * What the scripts have in common. They say in Lua what core/transition.c says in C, and the
  * contract suite holds both to the same rules.
  *
- * A script is given KEYS[1], the record. It answers a letter, the server's clock, and up to three
- * numbers ('>c1I8I8I4I8': letter, now, fence, attempt, one more), which reply.c reads:
+ * A script is given KEYS[1], the record, and KEYS[2], the salt. It answers a letter, the server's
+ * clock, and up to three numbers ('>c1I8I8I4I8': letter, now, fence, attempt, one more), which
+ * reply.c reads:
  *
  *   A acquired   P in progress   C completed   U unknown   M mismatch   S somebody else's
  *   E ended      K ok            L lost        F found     N nothing    D it differs
@@ -21,6 +22,22 @@
 #define IDEM_STORE_REDIS_SCRIPT_TEXT_H
 
 #define LUA_ALLOW_OOM "#!lua flags=allow-oom\n"
+
+/*
+ * Nothing is looked at, let alone written, unless this is still the store that was opened: its salt
+ * begins as the last argument says. A part is enough to know it by, and leaves the rest a secret:
+ * arguments are shown by MONITOR and by the slow log. In a cluster the salt is in another slot:
+ * there is no KEYS[2], and batch.c asks for it.
+ */
+#define IDEM_REDIS_PROOF_SIZE 8
+#define IDEM_REDIS_ERROR_SALT "IDEMSALT" /* the first word of that answer */
+
+#define LUA_SAME "if KEYS[2] and " LUA_SALT_DIFFERS("KEYS[2]")
+
+#define LUA_SALT_DIFFERS(key)                                                       \
+    "redis.pcall('GETRANGE', " key ", '0', '7') ~= ARGV[#ARGV] then\n"              \
+    "  return redis.error_reply('" IDEM_REDIS_ERROR_SALT " it is another store')\n" \
+    "end\n"
 
 #define LUA_NOW                      \
     "local t = redis.call('TIME')\n" \
@@ -81,13 +98,13 @@
 /*
  * The audit entry of what a person did, in the form of store/audit.h: ARGV[2] is who and why,
  * ARGV[3] the id. Its own id is the instant, made distinct and ascending. A cluster has no
- * KEYS[2]: the stream is in another slot there.
+ * KEYS[3]: the stream is in another slot there.
  */
 #define LUA_AUDIT                                                                                  \
     "local function audit(what, was, fence)\n"                                                     \
-    "  if not KEYS[2] then return end\n"                                                           \
+    "  if not KEYS[3] then return end\n"                                                           \
     "  local entry = ARGV[3] .. struct.pack('>BBI8', what, was, fence) .. ARGV[2]\n" LUA_AUDIT_ADD \
-    "  add(KEYS[2], entry)\n"                                                                      \
+    "  add(KEYS[3], entry)\n"                                                                      \
     "end\n"
 
 #define LUA_AUDIT_ADD                                              \
@@ -108,6 +125,7 @@ extern const char idem_redis_script_claim[], idem_redis_script_renew[],
     idem_redis_script_complete[], idem_redis_script_fail[], idem_redis_script_abandon[],
     idem_redis_script_get[], idem_redis_script_resolve[], idem_redis_script_forget[],
     idem_redis_script_put[], idem_redis_script_audit[], idem_redis_script_audit_add[],
-    idem_redis_script_mark[], idem_redis_script_adopt[];
+    idem_redis_script_sweep[], idem_redis_script_undo[], idem_redis_script_mark[],
+    idem_redis_script_adopt[];
 
 #endif

@@ -1,22 +1,11 @@
-/* Servers that are no longer what they were when the store was opened: a replica, or empty. */
+/* Servers that are no longer what they were when the store was opened: a replica, empty, or another
+ * store by now, whether the connection stays or not. */
 #include <stdio.h>
 #include <string.h>
 
-#include "support.h"
+#include "changed.h"
 
 static int port;
-
-/* A claim that must fail; its sentence. */
-static const char *claim_fails(struct idem_store *store, const char *key, int wanted_error)
-{
-    static struct idem_message message;
-    struct idem_op op;
-
-    message.text[0] = '\0';
-    op_claim(&op, key, "A");
-    assert_int_equal(apply(store, &op, &message), wanted_error);
-    return message.text;
-}
 
 static void replica_takes_no_writes(void **state)
 {
@@ -93,12 +82,178 @@ static void lost_data_is_told(void **state)
     idem_store_close(store);
 }
 
+/* Says nothing, does nothing: whatever another handle does with the same keys. */
+static void old_handle_is_of_no_use(const char *url, struct idem_store *old)
+{
+    long long keys = told(port, "DBSIZE");
+    struct idem_store *store;
+    redisReply *before, *after;
+
+    every_op_fails(old);
+    assert_int_equal(told(port, "DBSIZE"), keys);
+    store = store_open(url);
+    wanted(claimed(store, "k", "B"), ACQUIRED);
+    before = ask(port, "GET %s", record_key(url, "k"));
+    every_op_fails(old);
+    after = ask(port, "GET %s", record_key(url, "k"));
+    assert_int_equal(after->len, before->len);
+    assert_memory_equal(after->str, before->str, before->len);
+    freeReplyObject(before);
+    freeReplyObject(after);
+    idem_store_close(old);
+    old = store_open(url);
+    wanted(claimed(old, "k", "A"), IN_PROGRESS);
+    wanted(completed(store, "k", "B", "paid"), OK);
+    wanted(claimed(old, "k", "A"), COMPLETED);
+    idem_store_close(old);
+    idem_store_close(store);
+}
+
+static void flushed_under_a_handle(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    told(port, "FLUSHALL");
+    old_handle_is_of_no_use(url, store);
+}
+
+/* As `idem store copy` does with a target that a gateway uses already. */
+static void adopted_under_a_handle(void **state)
+{
+    struct idem_salt other = {{1, 2, 3}};
+    char url[URL_SIZE];
+    struct idem_store *store, *copying;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    copying = store_open(url);
+    assert_int_equal(idem_store_adopt(copying, &other, NULL), 0);
+    wanted(claimed(copying, "copied", "A"), ACQUIRED);
+    old_handle_is_of_no_use(url, store);
+    idem_store_close(copying);
+}
+
+/* Records that have lost their salt: nobody goes on with them. */
+static void salt_removed_under_a_handle(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    wanted(claimed(store, "k", "A"), ACQUIRED);
+    told(port, "RENAME %ssalt %skept", prefix_of(url), prefix_of(url));
+    every_op_fails(store);
+    refused(url, IDEM_ERR_CORRUPT, "their salt");
+    told(port, "RPUSH %ssalt other", prefix_of(url)); /* of no kind that could be compared */
+    every_op_fails(store);
+    told(port, "RENAME %skept %ssalt", prefix_of(url), prefix_of(url));
+    wanted(claimed(store, "k", "A"), ACQUIRED); /* it is the one that was opened */
+    wanted(claimed(store, "k", "B"), IN_PROGRESS);
+    idem_store_close(store);
+}
+
+static long long connections(void)
+{
+    return strtoll(info_of(port, "stats", "total_connections_received"), NULL, 10);
+}
+
+/*
+ * What an old connection leads to may be a master that was demoted. A new one is made and asked,
+ * once, before the store is said to be another.
+ */
+static void another_connection_is_asked_once(void **state)
+{
+    char url[URL_SIZE];
+    struct idem_store *store;
+    long long before;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    told(port, "FLUSHALL");
+    before = connections();
+    claim_fails(store, "k", IDEM_ERR_UNSAFE);
+    assert_int_equal(connections() - before, 2); /* one of them is this test's own */
+    claim_fails(store, "k", IDEM_ERR_UNSAFE);
+    assert_int_equal(connections() - before, 3);
+    idem_store_close(store);
+}
+
+/* A large batch fails whole, and leaves nothing. */
+static void no_part_of_a_batch_is_applied(void **state)
+{
+    static struct idem_op ops[IDEM_BATCH_MAX];
+    static struct idem_op *list[IDEM_BATCH_MAX];
+    static char keys[IDEM_BATCH_MAX][16];
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    told(port, "FLUSHALL");
+    for (size_t i = 0; i < IDEM_BATCH_MAX; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%zu", i);
+        op_claim(&ops[i], keys[i], "A");
+        list[i] = &ops[i];
+    }
+    assert_int_equal(idem_store_apply(store, list, IDEM_BATCH_MAX, NULL), IDEM_ERR_UNSAFE);
+    for (size_t i = 0; i < IDEM_BATCH_MAX; i++)
+        wanted(ops[i].result, NONE);
+    assert_int_equal(told(port, "DBSIZE"), 0);
+    idem_store_close(store);
+}
+
+/*
+ * Two gateways, and a third that comes when all is thrown away: of whatever key they claim then one
+ * executes, and the others know of it. Nobody is told that it is another request.
+ */
+static void gateways_agree_after_a_flush(void **state)
+{
+    struct gateway gateways[3];
+    char url[URL_SIZE], key[32];
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "?timeout=20s", url);
+    gateway_begin(&gateways[0], url);
+    gateway_begin(&gateways[1], url);
+    wanted(gateway_claims(&gateways[0], "before", "A"), ACQUIRED);
+    wanted(gateway_claims(&gateways[1], "before", "B"), IN_PROGRESS);
+    told(port, "FLUSHALL");
+    gateway_begin(&gateways[2], url);
+    for (unsigned i = 0; i < 12; i++) {
+        snprintf(key, sizeof key, "k%u", i);
+        wanted(gateway_claims(&gateways[i % 3], key, "A"), ACQUIRED);
+        wanted(gateway_claims(&gateways[(i + 1) % 3], key, "B"), IN_PROGRESS);
+        wanted(gateway_claims(&gateways[(i + 2) % 3], key, "C"), IN_PROGRESS);
+    }
+    assert_true(gateways[0].failures > 0);
+    assert_true(gateways[1].failures > 0);
+    assert_int_equal(gateways[2].failures, 0);
+    for (size_t i = 0; i < COUNT(gateways); i++)
+        gateway_end(&gateways[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replica_takes_no_writes),
         cmocka_unit_test(replica_answers_nothing),
         cmocka_unit_test(lost_data_is_told),
+        cmocka_unit_test(flushed_under_a_handle),
+        cmocka_unit_test(adopted_under_a_handle),
+        cmocka_unit_test(salt_removed_under_a_handle),
+        cmocka_unit_test(another_connection_is_asked_once),
+        cmocka_unit_test(no_part_of_a_batch_is_applied),
+        cmocka_unit_test(gateways_agree_after_a_flush),
     };
 
     port = port_of("redis");

@@ -3,96 +3,9 @@
 #include <string.h>
 
 #include "claimant.h"
+#include "nodes.h"
 
-#define NODES 6 /* 1 to 3 begin as masters, 4 to 6 as their replicas */
 #define BATCH 120
-
-static const char *name_of(int number)
-{
-    static char names[4][16];
-    static unsigned next;
-    char *name = names[next++ % COUNT(names)];
-
-    snprintf(name, sizeof names[0], "cluster-%d", number);
-    return name;
-}
-
-static int node_port(int number)
-{
-    return port_of(name_of(number));
-}
-
-/* Which node serves the slot, by what the first node that is asked says. */
-static int slot_owner(unsigned slot, int asked)
-{
-    redisReply *reply = ask(node_port(asked), "CLUSTER SLOTS");
-    int port = 0;
-
-    for (size_t i = 0; i < reply->elements; i++)
-        if (slot >= (unsigned)reply->element[i]->element[0]->integer &&
-            slot <= (unsigned)reply->element[i]->element[1]->integer)
-            port = (int)reply->element[i]->element[2]->element[1]->integer;
-    freeReplyObject(reply);
-    for (int number = 1; number <= NODES; number++)
-        if (node_port(number) == port)
-            return number;
-    return 0;
-}
-
-/* Which of the first masters serves it by its own account: others hear of a move a little later. */
-static int slot_server(unsigned slot)
-{
-    for (int number = 1; number <= NODES / 2; number++)
-        if (slot_owner(slot, number) == number)
-            return number;
-    fail_msg("nobody serves slot %u", slot);
-    return 0;
-}
-
-static unsigned slot_of(const char *url, const char *key)
-{
-    return (unsigned)told(node_port(1), "CLUSTER KEYSLOT %s", record_key(url, key));
-}
-
-static const char *id_of_node(int number)
-{
-    static char ids[4][64];
-    static unsigned next;
-    char *id = ids[next++ % COUNT(ids)];
-    redisReply *reply = ask(node_port(number), "CLUSTER MYID");
-
-    snprintf(id, sizeof ids[0], "%s", reply->str);
-    freeReplyObject(reply);
-    return id;
-}
-
-/* The steps of moving a slot, as redis-cli takes them. */
-static void move_begin(unsigned slot, int from, int to)
-{
-    told(node_port(to), "CLUSTER SETSLOT %u IMPORTING %s", slot, id_of_node(from));
-    told(node_port(from), "CLUSTER SETSLOT %u MIGRATING %s", slot, id_of_node(to));
-}
-
-static void move_keys(unsigned slot, int from, int to)
-{
-    for (;;) {
-        redisReply *reply = ask(node_port(from), "CLUSTER GETKEYSINSLOT %u 100", slot);
-        size_t count = reply->elements;
-
-        for (size_t i = 0; i < count; i++)
-            told(node_port(from), "MIGRATE 127.0.0.1 %d %s 0 5000", node_port(to),
-                 reply->element[i]->str);
-        freeReplyObject(reply);
-        if (count == 0)
-            return;
-    }
-}
-
-static void move_end(unsigned slot, int from, int to)
-{
-    told(node_port(to), "CLUSTER SETSLOT %u NODE %s", slot, id_of_node(to));
-    told(node_port(from), "CLUSTER SETSLOT %u NODE %s", slot, id_of_node(to));
-}
 
 static void ops_go_to_every_node(void **state)
 {
@@ -301,12 +214,12 @@ static void a_node_that_hangs_is_a_timeout(void **state)
     store = store_open(url);
     wanted(claimed(store, "k", "A"), ACQUIRED);
     node = slot_server(slot_of(url, "k"));
-    control("stop", name_of(node));
+    control("stop", node_name(node));
     begun_us = steady_us();
     op_claim(&op, "k", "A");
     assert_int_equal(apply(store, &op, &message), IDEM_ERR_TIMEOUT);
     assert_true(steady_us() - begun_us < 2 * SECOND);
-    control("cont", name_of(node));
+    control("cont", node_name(node));
     idem_store_close(store);
 }
 
@@ -351,9 +264,9 @@ static void killed_master_loses_nothing_acknowledged(void **state)
     succession.before = slot_server(succession.slot);
     succession.asked = succession.before % 3 + 1;
     claimant_await(&claimant, 200);
-    control("kill", name_of(succession.before));
+    control("kill", node_name(succession.before));
     await(slot_has_a_new_owner, &succession, "a replica that is promoted");
-    control("start", name_of(succession.before));
+    control("start", node_name(succession.before));
     claimant_await(&claimant, 200);
     claimant_end(&claimant);
     assert_true(claimant.failures > 0);
