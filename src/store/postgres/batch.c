@@ -191,8 +191,8 @@ static int call_send(struct batch *batch, const struct call *call, struct idem_p
     else if (call->group == IDEM_PG_PUT)
         snprintf(first, sizeof first, "%s",
                  batch->room.claims && batch->room.answers ? "true" : "false");
-    idem_pg_call_sql(store, call->group, first, sql);
-    return idem_pg_trip_send(trip, sql, &store->params);
+    idem_pg_call_sql(store->settings.schema, call->group, first, sql);
+    return idem_pg_trip_send(trip, idem_pg_named_call(call->group, first), sql, &store->params);
 }
 
 static int look_send(const struct idem_backend *store, struct idem_pg_trip *trip)
@@ -201,7 +201,7 @@ static int look_send(const struct idem_backend *store, struct idem_pg_trip *trip
 
     snprintf(sql, sizeof sql, "SELECT pg_total_relation_size('\"%s\".idempotency_keys')",
              store->settings.schema);
-    return idem_pg_trip_send(trip, sql, NULL);
+    return idem_pg_trip_send(trip, IDEM_PG_NAMED_NONE, sql, NULL);
 }
 
 /* Tells what counts records, and what is left dead, of an op that was applied. */

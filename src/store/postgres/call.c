@@ -3,18 +3,26 @@
  * declares, and as its row of the result. A statement does all ops of one group; the function's
  * row 0 speaks for every op that has no row of its own.
  */
+#include <assert.h>
 #include <stdio.h>
 
 #include "store/postgres/postgres_store.h"
 
 #define ROW_BYTES 400 /* about what the fixed parts of a row take */
 
-static const char *const functions[IDEM_PG_GROUP_COUNT] = {
-    [IDEM_PG_VERDICT] = "idempotency_verdict", [IDEM_PG_CLAIM] = "idempotency_claim",
-    [IDEM_PG_RESOLVE] = "idempotency_resolve", [IDEM_PG_FORGET] = "idempotency_forget",
-    [IDEM_PG_PUT] = "idempotency_put",         [IDEM_PG_GET] = "idempotency_get",
-    [IDEM_PG_SCAN] = "idempotency_scan",       [IDEM_PG_AUDIT] = "idempotency_audit_page",
-    [IDEM_PG_SWEEP] = "idempotency_sweep",
+static const struct {
+    const char *name;
+    int columns; /* of a row of parameters */
+} functions[IDEM_PG_GROUP_COUNT] = {
+    [IDEM_PG_VERDICT] = {"idempotency_verdict", 12},
+    [IDEM_PG_CLAIM] = {"idempotency_claim", 14},
+    [IDEM_PG_RESOLVE] = {"idempotency_resolve", 14},
+    [IDEM_PG_FORGET] = {"idempotency_forget", 4},
+    [IDEM_PG_PUT] = {"idempotency_put", 27},
+    [IDEM_PG_GET] = {"idempotency_get", 5},
+    [IDEM_PG_SCAN] = {"idempotency_scan", 11},
+    [IDEM_PG_AUDIT] = {"idempotency_audit_page", 2},
+    [IDEM_PG_SWEEP] = {"idempotency_sweep", 2},
 };
 
 enum idem_pg_group idem_pg_call_group(const struct idem_op *op)
@@ -52,19 +60,26 @@ size_t idem_pg_call_bytes(const struct idem_op *op)
     }
 }
 
-void idem_pg_call_sql(const struct idem_backend *store, enum idem_pg_group group, const char *first,
+void idem_pg_call_sql(const char *schema, enum idem_pg_group group, const char *first,
                       char ret_sql[IDEM_PG_SQL_SIZE])
 {
-    int used = snprintf(ret_sql, IDEM_PG_SQL_SIZE, "SELECT * FROM \"%s\".%s(%s",
-                        store->settings.schema, functions[group], first);
+    int used = snprintf(ret_sql, IDEM_PG_SQL_SIZE, "SELECT * FROM \"%s\".%s(%s", schema,
+                        functions[group].name, first);
     bool more = first[0] != '\0';
 
-    for (size_t i = 0; i < store->params.column_count; i++) {
-        used += snprintf(ret_sql + used, IDEM_PG_SQL_SIZE - (size_t)used, "%s$%zu", more ? "," : "",
+    for (int i = 0; i < functions[group].columns; i++) {
+        used += snprintf(ret_sql + used, IDEM_PG_SQL_SIZE - (size_t)used, "%s$%d", more ? "," : "",
                          i + 1);
         more = true;
     }
     snprintf(ret_sql + used, IDEM_PG_SQL_SIZE - (size_t)used, ")");
+}
+
+/* What the digests of this row were made under. */
+static void put_salt(struct idem_backend *store)
+{
+    idem_pg_put_bytes(&store->params,
+                      idem_bytes_make(store->salt_digest, sizeof store->salt_digest));
 }
 
 static void put_id(struct idem_pg_params *params, const struct idem_id *id)
@@ -258,6 +273,7 @@ void idem_pg_call_row(struct idem_backend *store, const struct idem_op *op,
 
     switch (idem_pg_call_group(op)) {
     case IDEM_PG_CLAIM:
+        put_salt(store);
         claim_row(params, op);
         break;
     case IDEM_PG_VERDICT:
@@ -270,9 +286,11 @@ void idem_pg_call_row(struct idem_backend *store, const struct idem_op *op,
         forget_row(params, op);
         break;
     case IDEM_PG_GET:
+        put_salt(store);
         get_row(params, op);
         break;
     case IDEM_PG_PUT:
+        put_salt(store);
         put_row(params, &op->in.put.record);
         break;
     case IDEM_PG_SCAN:
@@ -288,6 +306,7 @@ void idem_pg_call_row(struct idem_backend *store, const struct idem_op *op,
         break;
     }
     idem_pg_row_end(params);
+    assert(params->column_count == (size_t)functions[idem_pg_call_group(op)].columns);
 }
 
 static enum idem_result result_read(const PGresult *result, int row)

@@ -26,6 +26,7 @@ static const struct {
     {"54", IDEM_ERR_INVALID},    /* program limits: too large */
     {"22", IDEM_ERR_INVALID},    /* data exceptions */
     {"23", IDEM_ERR_INVALID},    /* constraints */
+    {IDEM_PG_STATE_SALT, IDEM_ERR_UNSAFE},
     {"XX001", IDEM_ERR_CORRUPT}, /* data corrupted */
     {"XX002", IDEM_ERR_CORRUPT}, /* index corrupted */
     {"58", IDEM_ERR_IO},         /* I/O errors */

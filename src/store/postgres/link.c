@@ -8,8 +8,9 @@
  *      of the time that is left; one that is a standby is passed over
  *   2. in one round trip the server is asked what it is, and which schema version it has
  *   3. settings that cannot keep what the URL asks for are refused (design 5.3)
+ *   4. where no pooler is between, the connection is given its statements
  *
- * Nothing is set for the session: behind pgbouncer the next transaction has another one.
+ * Nothing else is set for the session: behind pgbouncer the next transaction has another one.
  */
 #include <assert.h>
 #include <errno.h>
@@ -144,6 +145,7 @@ static int host_connect(struct idem_pg_link *link, int64_t deadline_us)
         return IDEM_ERR_NOMEM;
     }
     link->doubtful = true;
+    link->named = false;
     PQsetNoticeReceiver(link->connection, notice_receive, link);
     if (PQstatus(link->connection) == CONNECTION_BAD)
         return link_lost(link);
@@ -166,7 +168,7 @@ static const char server_question[] =
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', "
     "current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on', "
     "current_setting('synchronous_commit')::text, "
-    "current_setting('transaction_isolation') = 'read committed'";
+    "current_setting('transaction_isolation') = 'read committed', pg_backend_pid()";
 
 static bool cell_true(const PGresult *result, int column)
 {
@@ -187,6 +189,7 @@ static int refuse(struct idem_pg_link *link, int error, const char *why)
 static int server_judge(struct idem_pg_link *link, const PGresult *result)
 {
     bool stronger = idem_pg_cell_is(result, 0, 4, "remote_apply");
+    bool failed = false;
 
     if (PQserverVersion(link->connection) < IDEM_PG_SERVER_MIN)
         return refuse(link, IDEM_ERR_UNSUPPORTED, "is older than PostgreSQL 12: update it");
@@ -208,6 +211,8 @@ static int server_judge(struct idem_pg_link *link, const PGresult *result)
                       "the store with sync=off");
     snprintf(link->sync_word, sizeof link->sync_word, "%s", stronger ? "remote_apply" : "on");
     link->set_isolation = !cell_true(result, 5);
+    link->direct =
+        idem_pg_cell_number(result, 0, 6, &failed) == PQbackendPID(link->connection) && !failed;
     return IDEM_PG_DONE;
 }
 
@@ -264,7 +269,7 @@ static int schema_judge(struct idem_pg_link *link, const PGresult *result)
 static int server_ask(struct idem_pg_link *link, int64_t deadline_us)
 {
     struct idem_pg_trip trip = {.link = link, .deadline_us = deadline_us};
-    int outcome = idem_pg_trip_send(&trip, server_question, NULL);
+    int outcome = idem_pg_trip_send(&trip, IDEM_PG_NAMED_NONE, server_question, NULL);
 
     if (!outcome)
         outcome = idem_pg_trip_end(&trip);
@@ -281,7 +286,7 @@ static int schema_ask(struct idem_pg_link *link, int64_t deadline_us)
     int outcome;
 
     snprintf(sql, sizeof sql, "SELECT \"%s\".idempotency_version()", link->settings->schema);
-    outcome = idem_pg_trip_send(&trip, sql, NULL);
+    outcome = idem_pg_trip_send(&trip, IDEM_PG_NAMED_NONE, sql, NULL);
     if (!outcome)
         outcome = idem_pg_trip_end(&trip);
     if (!outcome)
@@ -300,6 +305,8 @@ static int host_try(struct idem_pg_link *link, bool with_schema, int64_t deadlin
         outcome = server_ask(link, deadline_us);
     if (!outcome && with_schema)
         outcome = schema_ask(link, deadline_us);
+    if (!outcome && with_schema && link->direct)
+        outcome = idem_pg_named_prepare(link, deadline_us);
     if (outcome)
         idem_pg_link_close(link);
     return outcome;

@@ -40,6 +40,11 @@ static void postgres_close(struct idem_backend *store)
 /* The columns of idempotency_salt. */
 enum salt_field { SALT_BYTES, SALT_MADE };
 
+static void salt_keep(struct idem_backend *store, const struct idem_salt *salt)
+{
+    crypto_hash_sha256(store->salt_digest, salt->bytes, sizeof salt->bytes);
+}
+
 /* The store's salt; the first opening of all makes it. Durable whatever the URL asks for. */
 static int salt_read(struct idem_backend *store, int64_t deadline_us, struct idem_salt *ret_salt)
 {
@@ -65,6 +70,8 @@ static int salt_read(struct idem_backend *store, int64_t deadline_us, struct ide
         else
             error = IDEM_ERR_CORRUPT;
     }
+    if (!error)
+        salt_keep(store, ret_salt);
     if (error == IDEM_ERR_CORRUPT)
         idem_message_set(&store->link.message,
                          "the store's salt in \"%s\".idempotency_meta is "
@@ -141,6 +148,8 @@ static int postgres_adopt(struct idem_backend *store, const struct idem_salt *sa
                          store->settings.schema);
         error = IDEM_ERR_INVALID;
     }
+    if (!error)
+        salt_keep(store, salt);
     idem_pg_trip_free(&trip);
     if (error && message)
         *message = store->link.message;

@@ -67,18 +67,35 @@ enum idem_pg_outcome {
 int idem_pg_fault_judge(const char *sqlstate);
 
 /* The server's own sentence, first line only, for a message. */
+#define IDEM_PG_STATE_SALT "ID001" /* idempotency_salt_check: the store has another one */
+
 void idem_pg_fault_text(const PGresult *result, char *ret_text, size_t size);
+
+/* Statements that are parsed and planned once a connection, for they are asked all the time. */
+enum idem_pg_named {
+    IDEM_PG_NAMED_NONE, /* parsed each time */
+    IDEM_PG_NAMED_GUARD,
+    IDEM_PG_NAMED_CLAIM,
+    IDEM_PG_NAMED_VERDICT,
+    IDEM_PG_NAMED_GET,
+    IDEM_PG_NAMED_COUNT,
+};
+
+#define IDEM_PG_NAME_SIZE 32
 
 /* --- link.c --- */
 
 struct idem_pg_link {
     const struct idem_pg_settings *settings;
-    PGconn *connection;                /* NULL: none */
-    size_t host;                       /* the one that is connected, or to be tried first */
-    bool doubtful;                     /* something was done whose durability nobody confirmed */
-    bool warned;                       /* the server has sent a warning during this round trip */
-    int64_t started_us;                /* when the server was started, by its own clock */
-    bool set_isolation;                /* its default is not READ COMMITTED */
+    PGconn *connection; /* NULL: none */
+    size_t host;        /* the one that is connected, or to be tried first */
+    bool doubtful;      /* something was done whose durability nobody confirmed */
+    bool warned;        /* the server has sent a warning during this round trip */
+    int64_t started_us; /* when the server was started, by its own clock */
+    bool set_isolation; /* its default is not READ COMMITTED */
+    bool direct;        /* no pooler is between */
+    bool named;         /* the connection has statements, by these names */
+    char names[IDEM_PG_NAMED_COUNT][IDEM_PG_NAME_SIZE];
     char sync_word[16];                /* for synchronous_commit */
     char sqlstate[IDEM_PG_STATE_SIZE]; /* of the last failure; empty: not from the server */
     struct idem_message message;       /* what the last failure was */
@@ -173,8 +190,10 @@ struct idem_pg_trip {
  */
 IDEM_MUST_CHECK int idem_pg_trip_begin(struct idem_pg_trip *trip, struct idem_pg_link *link,
                                        bool sync, int64_t work_us, int64_t deadline_us);
-IDEM_MUST_CHECK int idem_pg_trip_send(struct idem_pg_trip *trip, const char *sql,
-                                      struct idem_pg_params *params);
+IDEM_MUST_CHECK int idem_pg_trip_send(struct idem_pg_trip *trip, enum idem_pg_named named,
+                                      const char *sql, struct idem_pg_params *params);
+IDEM_MUST_CHECK int idem_pg_trip_prepare(struct idem_pg_trip *trip, enum idem_pg_named named,
+                                         const char *sql); /* its result says nothing */
 IDEM_MUST_CHECK int idem_pg_trip_end(struct idem_pg_trip *trip);
 void idem_pg_trip_free(struct idem_pg_trip *trip);
 
@@ -291,6 +310,7 @@ struct idem_backend {
     struct idem_pg_params params; /* of one call at a time; kept for their memory */
     struct idem_pg_space space;
     struct idem_pg_vacuum vacuum;
+    uint8_t salt_digest[IDEM_DIGEST_SIZE]; /* by which the server knows the salt as its own */
     int64_t deep_us; /* when a sweep is to begin at the very first record again */
     bool is_new;
 };
@@ -320,14 +340,24 @@ size_t idem_pg_call_bytes(const struct idem_op *op); /* about what its parameter
 void idem_pg_call_row(struct idem_backend *store, const struct idem_op *op,
                       const struct idem_pg_room *room);
 
-/* The statement that takes these parameters, after `first`, which is SQL. */
-void idem_pg_call_sql(const struct idem_backend *store, enum idem_pg_group group, const char *first,
+/* The group's statement, whose parameters are those of a row after `first`, which is SQL. */
+void idem_pg_call_sql(const char *schema, enum idem_pg_group group, const char *first,
                       char ret_sql[IDEM_PG_SQL_SIZE]);
 
 /* Gives the ops what their rows of the result say. IDEM_ERR_NOMEM, _CORRUPT. */
 IDEM_MUST_CHECK int idem_pg_call_decode(struct idem_backend *store, enum idem_pg_group group,
                                         const PGresult *result, struct idem_op *const *ops,
                                         size_t count, const struct idem_pg_room *room);
+
+/* --- named.c --- */
+
+extern const char idem_pg_guard_sql[];
+
+/* The statement of these words, if a connection can have it by name. */
+enum idem_pg_named idem_pg_named_call(enum idem_pg_group group, const char *first);
+
+/* A round trip that gives the connection its statements. DONE, another outcome or an error. */
+IDEM_MUST_CHECK int idem_pg_named_prepare(struct idem_pg_link *link, int64_t deadline_us);
 
 /* --- keep.c --- */
 

@@ -47,7 +47,34 @@ static int trip_lost(struct idem_pg_trip *trip)
     return IDEM_PG_LOST;
 }
 
-int idem_pg_trip_send(struct idem_pg_trip *trip, const char *sql, struct idem_pg_params *params)
+/* The parameters of a statement, as libpq takes them; NULL formats: all are text. */
+struct values {
+    int count;
+    const Oid *types;
+    const char *const *values;
+    const int *sizes, *formats;
+};
+
+static int statement_send(struct idem_pg_trip *trip, enum idem_pg_named named, const char *sql,
+                          const struct values *in)
+{
+    struct idem_pg_link *link = trip->link;
+    int sent;
+
+    if (named != IDEM_PG_NAMED_NONE && link->named)
+        sent = PQsendQueryPrepared(link->connection, link->names[named], in->count, in->values,
+                                   in->sizes, in->formats, 1);
+    else
+        sent = PQsendQueryParams(link->connection, sql, in->count, in->types, in->values, in->sizes,
+                                 in->formats, 1);
+    if (!sent)
+        return trip_lost(trip);
+    trip->results[trip->count++] = NULL;
+    return IDEM_PG_DONE;
+}
+
+int idem_pg_trip_send(struct idem_pg_trip *trip, enum idem_pg_named named, const char *sql,
+                      struct idem_pg_params *params)
 {
     Oid types[IDEM_PG_PARAMS_MAX];
     const char *values[IDEM_PG_PARAMS_MAX];
@@ -71,8 +98,14 @@ int idem_pg_trip_send(struct idem_pg_trip *trip, const char *sql, struct idem_pg
         sizes[i] = (int)column->size;
         formats[i] = 1;
     }
-    if (!PQsendQueryParams(trip->link->connection, sql, (int)count, types, values, sizes, formats,
-                           1))
+    return statement_send(trip, named, sql,
+                          &(struct values){(int)count, types, values, sizes, formats});
+}
+
+int idem_pg_trip_prepare(struct idem_pg_trip *trip, enum idem_pg_named named, const char *sql)
+{
+    assert(trip->count < IDEM_PG_STATEMENTS_MAX);
+    if (!PQsendPrepare(trip->link->connection, trip->link->names[named], sql, 0, NULL))
         return trip_lost(trip);
     trip->results[trip->count++] = NULL;
     return IDEM_PG_DONE;
@@ -85,14 +118,12 @@ static int guard_send(struct idem_pg_trip *trip, bool sync, int64_t work_us)
 {
     int64_t left_us = trip->deadline_us - idem_pg_now_us();
     int64_t left_ms = (left_us < work_us ? left_us : work_us) / 1000;
-    char sql[IDEM_PG_SQL_SIZE];
+    char milliseconds[24];
+    const char *words[] = {sync ? trip->link->sync_word : "off", milliseconds};
 
-    snprintf(sql, sizeof sql,
-             "SELECT set_config('synchronous_commit','%s',true),"
-             "set_config('statement_timeout','%lld',true),"
-             "set_config('client_min_messages','warning',true),pg_postmaster_start_time()",
-             sync ? trip->link->sync_word : "off", (long long)(left_ms > 1 ? left_ms : 1));
-    return idem_pg_trip_send(trip, sql, NULL);
+    snprintf(milliseconds, sizeof milliseconds, "%lld", (long long)(left_ms > 1 ? left_ms : 1));
+    return statement_send(trip, IDEM_PG_NAMED_GUARD, idem_pg_guard_sql,
+                          &(struct values){.count = 2, .values = words});
 }
 
 int idem_pg_trip_begin(struct idem_pg_trip *trip, struct idem_pg_link *link, bool sync,
@@ -102,7 +133,8 @@ int idem_pg_trip_begin(struct idem_pg_trip *trip, struct idem_pg_link *link, boo
 
     *trip = (struct idem_pg_trip){.link = link, .deadline_us = deadline_us, .guarded = true};
     if (link->set_isolation)
-        outcome = idem_pg_trip_send(trip, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", NULL);
+        outcome = idem_pg_trip_send(trip, IDEM_PG_NAMED_NONE,
+                                    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", NULL);
     if (!outcome)
         outcome = guard_send(trip, sync, work_us);
     trip->confirms = sync && link->doubtful;
@@ -115,7 +147,7 @@ static int confirm_send(struct idem_pg_trip *trip)
     char sql[IDEM_PG_SQL_SIZE];
 
     snprintf(sql, sizeof sql, "SELECT \"%s\".idempotency_confirm()", trip->link->settings->schema);
-    return idem_pg_trip_send(trip, sql, NULL);
+    return idem_pg_trip_send(trip, IDEM_PG_NAMED_NONE, sql, NULL);
 }
 
 /* Sends what is left and takes in what has come, until a result is there or nothing is to be sent.
@@ -142,6 +174,41 @@ static int result_await(struct idem_pg_trip *trip)
     }
 }
 
+/* True when the server does not have a statement, or has it otherwise: it is not asked by name any
+ * more. */
+static bool names_refused(struct idem_pg_link *link)
+{
+    bool named = link->named;
+
+    if (strcmp(link->sqlstate, "26000") != 0 && strcmp(link->sqlstate, "0A000") != 0)
+        return false;
+    link->named = false;
+    return named;
+}
+
+/* A sentence that says what to do, for what a person can mend; false for others. */
+static bool failure_explain(struct idem_pg_link *link, const char *reason)
+{
+    if (strcmp(link->sqlstate, "42501") == 0)
+        idem_message_set(&link->message,
+                         "the role of the store's URL may not do what a gateway does: %s. GRANT it "
+                         "what docs/guide/store-postgres.md lists",
+                         reason);
+    else if (strcmp(link->sqlstate, "42883") == 0)
+        idem_message_set(&link->message,
+                         "the schema \"%s\" lacks functions of idem, or has those of another "
+                         "build: run `idem migrate URL` as the role that owns them",
+                         link->settings->schema);
+    else if (strcmp(link->sqlstate, IDEM_PG_STATE_SALT) == 0)
+        idem_message_set(&link->message,
+                         "the store behind this URL is no longer the one that was opened: its "
+                         "tables were made anew, or have taken over another store's records. Keys "
+                         "from before are not protected any more");
+    else
+        return false;
+    return true;
+}
+
 /* Remembers the first failure of the round trip; those behind it are only "aborted". */
 static int failure_note(struct idem_pg_link *link, const PGresult *result)
 {
@@ -151,15 +218,12 @@ static int failure_note(struct idem_pg_link *link, const PGresult *result)
 
     snprintf(link->sqlstate, sizeof link->sqlstate, "%s", state ? state : "");
     idem_pg_fault_text(result, reason, sizeof reason);
-    if (strcmp(link->sqlstate, "42501") == 0)
-        idem_message_set(&link->message,
-                         "the role of the store's URL may not do what a gateway does: %s. GRANT it "
-                         "what docs/guide/store-postgres.md lists",
-                         reason);
-    else
+    if (!failure_explain(link, reason))
         idem_message_set(&link->message, "%s refused: %s%s%s%s",
                          idem_pg_link_place(link, place, sizeof place), reason,
                          state ? " (SQLSTATE " : "", state ? state : "", state ? ")" : "");
+    if (names_refused(link))
+        return IDEM_PG_AGAIN;
     return state ? idem_pg_fault_judge(state) : IDEM_PG_LOST;
 }
 
@@ -273,7 +337,7 @@ int idem_pg_ask(struct idem_pg_trip *trip, struct idem_pg_link *link, const char
     int outcome = idem_pg_trip_begin(trip, link, sync, INT64_MAX, deadline_us);
 
     if (!outcome)
-        outcome = idem_pg_trip_send(trip, sql, params);
+        outcome = idem_pg_trip_send(trip, IDEM_PG_NAMED_NONE, sql, params);
     if (!outcome)
         outcome = idem_pg_trip_end(trip);
     if (outcome == IDEM_PG_LOST)

@@ -186,7 +186,7 @@ static void a_granted_role_can_do_nothing_else(void **state)
         "DROP TABLE %s.idempotency_keys",
         "CREATE TABLE %s.mine (n int)",
         "SELECT %s.idempotency_audit_add('forget', '', '', 1, '', '')",
-        "SELECT %s.idempotency_fence_lift(1, '{}', '{}', '{}')",
+        "SELECT %s.idempotency_floor('')",
     };
     char url[URL_SIZE];
     const char *schema = schema_make(true, url);

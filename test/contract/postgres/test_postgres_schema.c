@@ -206,6 +206,83 @@ static void changed_under_an_open_store(void **state)
     migrated(url, 0, VERSION, 0);
 }
 
+/* What a store says whose salt is no longer the one behind its URL. */
+static void replaced(struct idem_store *store, struct idem_op *op)
+{
+    assert_int_equal(apply(store, op), IDEM_ERR_UNSAFE);
+    assert_non_null(strstr(told.text, "no longer the one that was opened"));
+    idem_op_deinit(op);
+}
+
+static void replaced_for_all(struct idem_store *store, const char *known)
+{
+    struct idem_op op;
+
+    op_claim(&op, known, "B");
+    replaced(store, &op);
+    op_claim(&op, "new to both", "B");
+    replaced(store, &op);
+    op_get(&op, known);
+    op.in.get.match = true;
+    op.in.get.fingerprint = payload_of("payload");
+    op.in.get.principal = caller_of("alice");
+    replaced(store, &op);
+    op_get(&op, known);
+    assert_int_equal(applied(store, &op), IDEM_RESULT_FOUND);
+    op.kind = IDEM_OP_PUT;
+    op.in.put.record = op.out.found.record;
+    op.id.bytes[0] ^= 1;
+    op.in.put.record.id = op.id;
+    assert_int_equal(apply(store, &op), IDEM_ERR_UNSAFE);
+    idem_op_deinit(&op);
+}
+
+/* Its tables are thrown away and made anew while it runs: what was claimed is not known there. */
+static void made_anew_under_an_open_store(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+    struct idem_store *old, *fresh;
+    struct idem_op op;
+
+    (void)state;
+    url_make(schema, "", url);
+    old = store_make(url);
+    assert_int_equal(claimed(old, "k", "A"), IDEM_RESULT_ACQUIRED);
+    sql("DROP SCHEMA %s CASCADE", schema);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, VERSION);
+    op_claim(&op, "k", "A");
+    replaced(old, &op);
+    fresh = store_open(url);
+    assert_int_equal(claimed(fresh, "k", "A"), IDEM_RESULT_ACQUIRED);
+    replaced_for_all(old, "k");
+    assert_int_equal(claimed(fresh, "new to both", "A"), IDEM_RESULT_ACQUIRED);
+    idem_store_close(old);
+    idem_store_close(fresh);
+    migrated(url, 0, VERSION, 0);
+}
+
+/* Another process copies records into it from a store with another salt. */
+static void adopted_under_an_open_store(void **state)
+{
+    struct idem_salt salt = {{1, 2, 3}};
+    struct idem_message message = {""};
+    char url[URL_SIZE];
+    struct idem_store *old, *copier;
+
+    (void)state;
+    url_make(schema_name(), "", url);
+    old = store_make(url);
+    copier = store_open(url);
+    assert_int_equal(idem_store_adopt(copier, &salt, &message), IDEM_OK);
+    assert_int_equal(claimed(copier, "k", "A"), IDEM_RESULT_ACQUIRED);
+    replaced_for_all(old, "k");
+    assert_int_equal(claimed(copier, "new to both", "A"), IDEM_RESULT_ACQUIRED);
+    idem_store_close(old);
+    idem_store_close(copier);
+    migrated(url, 0, VERSION, 0);
+}
+
 static void a_table_of_others_is_left(void **state)
 {
     const char *schema = schema_name();
@@ -283,6 +360,8 @@ int main(void)
         cmocka_unit_test(other_versions_are_refused),
         cmocka_unit_test(lost_meta_is_told),
         cmocka_unit_test(changed_under_an_open_store),
+        cmocka_unit_test(made_anew_under_an_open_store),
+        cmocka_unit_test(adopted_under_an_open_store),
         cmocka_unit_test(a_table_of_others_is_left),
         cmocka_unit_test(first_opening_makes_the_salt),
         cmocka_unit_test(people_can_read_it),

@@ -68,8 +68,9 @@ LANGUAGE sql STABLE AS $$
         THEN 'infinity' ELSE at + length END
 $$;
 
--- Microseconds since 1970, exactly.
-CREATE FUNCTION idempotency_us(at timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+-- Microseconds since 1970, exactly. STABLE as what it asks is: only then it is put in the place of
+-- its call, and is not a query of its own each time.
+CREATE FUNCTION idempotency_us(at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (extract(epoch FROM at) * 1000000)::bigint
 $$;
 
@@ -105,6 +106,25 @@ BEGIN
     UPDATE idempotency_meta m SET salt = proposed WHERE one AND m.salt IS NULL;
     made := FOUND;
     SELECT m.salt INTO salt FROM idempotency_meta m WHERE one;
+END $$;
+
+-- The lowest fence that is above all that is gone. Fails when the caller's digests were made under
+-- another salt: since it opened the store, that was made anew or has adopted another one's records.
+-- p_salt is the SHA-256 of the salt; NULL: no digest plays a part.
+--
+-- To be asked after a write: only then has whoever removed the id before committed, and from then
+-- on until this transaction's end no salt can be adopted.
+CREATE FUNCTION idempotency_floor(p_salt bytea) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_above bigint;
+    v_other boolean;
+BEGIN
+    SELECT idempotency_above(fence_floor), sha256(salt) IS DISTINCT FROM p_salt
+    INTO v_above, v_other FROM idempotency_meta WHERE one;
+    IF v_other AND p_salt IS NOT NULL THEN
+        RAISE EXCEPTION 'another salt' USING ERRCODE = 'ID001';
+    END IF;
+    RETURN v_above;
 END $$;
 
 -- Takes over another store's salt; false when records are here that were made under this one.

@@ -126,13 +126,13 @@ END $$;
 
 -- Copies records in as they are.
 CREATE FUNCTION idempotency_put(
-    p_room boolean, p_id bytea[], p_kind text[], p_scope bytea[], p_key bytea[],
-    p_method bytea[], p_path bytea[], p_fingerprint bytea[], p_principal bytea[], p_state text[],
-    p_reason text[], p_owner bytea[], p_fence bigint[], p_attempt bigint[], p_lease interval[],
-    p_lease_until timestamptz[], p_created_at timestamptz[], p_updated_at timestamptz[],
-    p_expires_at timestamptz[], p_status smallint[], p_flags integer[], p_tombstone text[],
-    p_headers bytea[], p_body bytea[], p_resolved_by bytea[], p_resolved_why bytea[],
-    p_resolved_at timestamptz[]
+    p_room boolean, p_salt bytea[], p_id bytea[], p_kind text[], p_scope bytea[],
+    p_key bytea[], p_method bytea[], p_path bytea[], p_fingerprint bytea[],
+    p_principal bytea[], p_state text[], p_reason text[], p_owner bytea[], p_fence bigint[],
+    p_attempt bigint[], p_lease interval[], p_lease_until timestamptz[],
+    p_created_at timestamptz[], p_updated_at timestamptz[], p_expires_at timestamptz[],
+    p_status smallint[], p_flags integer[], p_tombstone text[], p_headers bytea[],
+    p_body bytea[], p_resolved_by bytea[], p_resolved_why bytea[], p_resolved_at timestamptz[]
 ) RETURNS SETOF idempotency_result LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -194,4 +194,5 @@ BEGIN
         o.body := NULL;
         RETURN NEXT o;
     END LOOP;
+    PERFORM idempotency_floor(p_salt[1]);
 END $$;

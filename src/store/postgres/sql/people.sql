@@ -19,7 +19,7 @@ END $$;
 
 -- p_match: compare with fingerprint and principal, as a claim would.
 CREATE FUNCTION idempotency_get(
-    p_id bytea[], p_match boolean[], p_fingerprint bytea[], p_principal bytea[]
+    p_salt bytea[], p_id bytea[], p_match boolean[], p_fingerprint bytea[], p_principal bytea[]
 ) RETURNS SETOF idempotency_result LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -40,6 +40,9 @@ BEGIN
             WHEN v_state <> 'failed' AND o.principal IS DISTINCT FROM p_principal[i]
                 THEN 'other_principal'
             ELSE 'found' END;
+        IF o.result IN ('mismatch', 'other_principal') THEN
+            PERFORM idempotency_floor(p_salt[i]);
+        END IF;
         IF o.result <> 'found' THEN
             o.headers := NULL;
             o.body := NULL;

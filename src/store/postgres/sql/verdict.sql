@@ -35,6 +35,7 @@ CREATE FUNCTION idempotency_trace(
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_fence bigint := greatest(coalesce(idempotency_above(r.fence), 1), idempotency_us(at));
+    v_above bigint;
     v_expires timestamptz := idempotency_after(at, p_lease);
 BEGIN
     INSERT INTO idempotency_keys AS k (id, scope, key, method, path, fingerprint, state, owner,
@@ -51,7 +52,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM idempotency_fence_lift(v_fence, ARRAY[p_id], ARRAY[p_owner], '{}');
+    v_above := idempotency_floor(NULL);
+    UPDATE idempotency_keys k SET fence = v_above WHERE k.id = p_id AND v_above > v_fence;
     RETURN true;
 END $$;
 
@@ -136,30 +138,29 @@ SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_done integer[];
+    v_count bigint;
     o idempotency_result;
 BEGIN
     -- Should a row be locked by another one, its instants are those before the wait: its life
     -- ends that much earlier, never later. Who it belongs to is looked at again after the wait.
-    WITH done AS (
-        UPDATE idempotency_keys k SET state = 'completed', reason = NULL, updated_at = v_now,
-            expires_at = idempotency_after(v_now, p_ttl[i]),
-            sweep_at = idempotency_sweep_at(k.sweep_at, idempotency_after(v_now, p_ttl[i])),
-            status = p_status[i], flags = p_flags[i], tombstone = p_tombstone[i],
-            headers = p_headers[i], body = p_body[i]
-        FROM generate_series(1, cardinality(p_id)) AS i
-        WHERE k.id = p_id[i] AND p_op[i] = 'complete' AND k.owner = p_owner[i]
-            AND k.state IN ('processing', 'unknown') AND k.expires_at > v_now
-        RETURNING i
-    )
-    SELECT coalesce(array_agg(i), '{}') INTO v_done FROM done;
+    UPDATE idempotency_keys k SET state = 'completed', reason = NULL, updated_at = v_now,
+        expires_at = idempotency_after(v_now, p_ttl[i]),
+        sweep_at = idempotency_sweep_at(k.sweep_at, idempotency_after(v_now, p_ttl[i])),
+        status = p_status[i], flags = p_flags[i], tombstone = p_tombstone[i],
+        headers = p_headers[i], body = p_body[i]
+    FROM generate_series(1, cardinality(p_id)) AS i
+    WHERE k.id = p_id[i] AND p_op[i] = 'complete' AND k.owner = p_owner[i]
+        AND k.state IN ('processing', 'unknown') AND k.expires_at > v_now
+        AND p_ttl[i] > interval '0';
+    GET DIAGNOSTICS v_count = ROW_COUNT;
     o.n := 0;
     o.result := 'ok';
     o.at := v_now;
     RETURN NEXT o;
-    IF cardinality(v_done) < cardinality(p_id) THEN
+    -- Those that are completed by now are told the same: it is the same word again. For that
+    -- they must live on: one without a ttl was left to this.
+    IF v_count < cardinality(p_id) THEN
         FOR i IN 1 .. cardinality(p_id) LOOP
-            CONTINUE WHEN i = ANY (v_done);
             o := idempotency_verdict_one(i, p_op[i], p_id[i], p_owner[i], p_ttl[i], p_lease[i],
                 p_unknown_ttl[i], p_reason[i], p_status[i], p_flags[i], p_tombstone[i],
                 p_headers[i], p_body[i]);
