@@ -35,6 +35,7 @@ static int migration_json(const char *shown, const struct idem_migration *migrat
         bad |= idem_json_set_number(object, "from", migration->from);
         bad |= idem_json_set_number(object, "to", migration->to);
         bad |= idem_json_set_flag(object, "changed", migration->from != migration->to);
+        bad |= idem_json_set_flag(object, "mended", migration->mended);
         bad |= bad == 0 ? idem_json_print(object, false) : 0;
     }
     json_decref(object);
@@ -48,7 +49,8 @@ static void migration_print(const struct migrate *migrate, const char *shown,
     if (migration->from != migration->to) {
         printf(": from version %d to version %d\n", migration->from, migration->to);
     } else if (migration->to > 0) {
-        printf(": is at version %d already\n", migration->to);
+        printf(": is at version %d already%s\n", migration->to,
+               migration->mended ? "; what of it was dropped or changed was made anew" : "");
     } else if (migrate->to == 0) {
         puts(": has no tables; nothing was removed");
     } else {
@@ -60,7 +62,7 @@ static int migrate_run(const struct migrate *migrate)
 {
     char url[IDEM_URL_SIZE_MAX], shown[IDEM_URL_SIZE_MAX];
     struct idem_message message = {{0}};
-    struct idem_migration migration = {0, 0};
+    struct idem_migration migration = {.from = 0};
     int version = migrate->to < 0 ? IDEM_SCHEMA_LATEST : (int)migrate->to;
     int error = idem_place_store(migrate->store, url, &message);
 

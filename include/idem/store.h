@@ -104,12 +104,15 @@ IDEM_MUST_CHECK int idem_store_adopt(struct idem_store *store, const struct idem
 /*
  * Brings the schema of an SQL store to a version, forward or back, in one transaction where the
  * engine can; back to 0 removes everything. IDEM_SCHEMA_LATEST is the one that this build needs.
- * Fine to repeat, and by several at once. Stores without a schema: 0, with from == to == 0.
+ * Fine to repeat, and by several at once, also while gateways run: at the version that is wanted,
+ * what can be made again and was dropped or changed by hand is mended. Stores without a schema: 0,
+ * with from == to == 0.
  */
 #define IDEM_SCHEMA_LATEST (-1)
 
 struct idem_migration {
     int from, to; /* versions; 0: nothing is there */
+    bool mended;  /* from == to, and not all of it was there as it should be */
 };
 
 IDEM_MUST_CHECK int idem_store_migrate(const char *url, int version,

@@ -113,7 +113,7 @@ int idem_store_migrate(const char *url, int version, struct idem_migration *ret_
     if (ops->migrate)
         error = ops->migrate(parsed, version, ret_migration, message);
     else
-        *ret_migration = (struct idem_migration){0, 0};
+        *ret_migration = (struct idem_migration){.from = 0};
     idem_free(parsed);
     return error;
 }

@@ -220,6 +220,75 @@ def test_a_version_that_nobody_knows(sql):
     assert "9999" in ran.err
 
 
+# ---- what was dropped or changed by hand
+
+def test_functions_that_were_dropped_or_changed():
+    """The version fits all the same; every one is noticed, and made again."""
+    kind = server_stores.get("postgres")
+    store = kind.store()
+    fill(store.url(), {"op": "claim", "key": "k"}, {"op": "complete", "key": "k", "body": "x"})
+    listed = kind.run(f"SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = "
+                      f"'{store.name}'::regnamespace ORDER BY 1").split("\n")
+    names = [line.strip() for line in listed if "idempotency_" in line]
+    assert len(names) > 20
+    harms = [f"DROP FUNCTION {name} CASCADE" for name in names]
+    harms += [f"ALTER FUNCTION {names[-1]} SECURITY INVOKER",
+              f"CREATE OR REPLACE FUNCTION {store.name}.idempotency_us(at timestamptz) RETURNS "
+              "bigint LANGUAGE sql STABLE AS 'SELECT 7::bigint'"]
+    for harm in harms:
+        kind.run(harm)
+        told, ran = check(store.url())
+        assert ran.status == FAILURE and told["verdict"] == "unusable", harm
+        assert "idem migrate" in told["reason"], harm
+        mended = good("migrate", store.url(), "--json").json()
+        assert mended["mended"] and not mended["changed"], harm
+        assert check(store.url())[1].status == OK, harm
+    assert not good("migrate", store.url(), "--json").json()["mended"]
+    assert "made anew" not in good("migrate", store.url()).out
+    assert fill(store.url(), {"op": "claim", "key": "k", "owner": 2}) == ["completed"]
+
+
+def test_a_function_that_is_not_idems():
+    """By its name it could be called in the place of one that is."""
+    kind = server_stores.get("postgres")
+    store = kind.store()
+    made = f"{store.name}.idempotency_us(at timestamp)"
+    kind.run(f"CREATE FUNCTION {made} RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'")
+    assert "idem migrate" in refused(FAILURE, "store", "check", store.url()).err
+    ran = refused(FAILURE, "migrate", store.url())
+    assert "idempotency_us(timestamp without time zone) is not idem's: drop it" in ran.err
+    kind.run(f"DROP FUNCTION {made}")
+    assert check(store.url())[1].status == OK
+
+
+READABLE = {"SCHEMA": "idempotency_records", "DATABASE": "idempotency_readable"}
+SWEEP = {"SCHEMA": "DROP INDEX {}.idempotency_keys_sweep",
+         "DATABASE": "DROP INDEX sweep ON {}.idempotency_keys"}
+
+
+def test_a_view_or_an_index_that_was_dropped_is_made_again(sql):
+    store = sql.store()
+    for harm in (f"DROP VIEW {store.name}.{READABLE[sql.FOLDER]}",
+                 SWEEP[sql.FOLDER].format(store.name)):
+        sql.run(harm)
+        assert "made anew" in good("migrate", store.url()).out, harm
+        told = good("migrate", store.url(), "--json").json()
+        assert not told["mended"] and not told["changed"]
+
+
+@pytest.mark.parametrize("table, column", [("keys", "flags"), ("keys", "fence"),
+                                           ("audit", "why"), ("meta", "salt")])
+def test_a_column_that_was_dropped_cannot_be_made_again(sql, table, column):
+    """To send the person in a circle between the two commands would help nobody."""
+    store = sql.store()
+    cascade = " CASCADE" if sql.FOLDER == "SCHEMA" else ""
+    sql.run(f"ALTER TABLE {store.name}.idempotency_{table} DROP COLUMN {column}{cascade}")
+    if table != "audit":
+        assert check(store.url())[1].status == FAILURE
+    ran = refused(FAILURE, "migrate", store.url())
+    assert "estore" in ran.err and "backup" in ran.err and "idem migrate URL" not in ran.err
+
+
 def test_what_needs_no_tables():
     redis = server_stores.get("redis")
     for url in (redis.store(migrate=False).url(), "memory:"):

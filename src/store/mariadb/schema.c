@@ -30,6 +30,7 @@ struct migrating {
     struct idem_mariadb_text text;
     struct idem_mariadb_facts facts;
     bool there[TABLE_COUNT], foreign[TABLE_COUNT];
+    bool view, index; /* are there */
     bool row;         /* of the meta table */
     bool keys;        /* there is a record */
     bool locked;      /* the named lock is ours */
@@ -190,6 +191,58 @@ static int version_write(struct migrating *migrating, bool keys_were_there)
     return idem_mariadb_query(&migrating->link, text, NULL, NULL);
 }
 
+/* A table that was there has every column; what was in a lost one nobody can make again. */
+static int columns_check(struct migrating *migrating)
+{
+    static const char *const wanted[] = {
+        "SELECT id,kind,scope,`key`,method,path,fingerprint_algorithm,fingerprint,principal,state,"
+        "reason,owner,fence,attempt,lease_us,lease_until_us,created_us,updated_us,expires_us,"
+        "status,flags,tombstone,resolved_by,resolved_why,resolved_us,headers,body,sweep_us "
+        "FROM " IDEM_MARIADB_KEYS " LIMIT 0",
+        "SELECT number,at_us,id,what,was,fence,who,why FROM " IDEM_MARIADB_AUDIT " LIMIT 0",
+        "SELECT one,schema_version,salt,fence_floor,audit_number,audit_us FROM " IDEM_MARIADB_META
+        " LIMIT 0",
+    };
+
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        int error = run(migrating, wanted[i], NULL);
+
+        if (error == IDEM_MARIADB_NO_TABLES)
+            return idem_mariadb_fault(
+                &migrating->link, IDEM_ERR_UNAVAILABLE,
+                "the table %s in the database %s is not as idem makes it, for "
+                "a column is missing: restore it from a backup, or name "
+                "another database in the store URL",
+                tables[i], migrating->options.server.path);
+        if (error)
+            return error;
+    }
+    return IDEM_OK;
+}
+
+static int index_take(void *context, unsigned statement, MYSQL_RES **result, uint64_t affected)
+{
+    struct migrating *migrating = context;
+
+    (void)statement;
+    (void)affected;
+    migrating->index = mysql_num_rows(*result) > 0;
+    return IDEM_OK;
+}
+
+/* Without it a sweep reads every key. */
+static int index_need(struct migrating *migrating)
+{
+    int error = run(migrating,
+                    "SELECT 1 FROM information_schema.statistics WHERE table_schema=DATABASE()AND "
+                    "table_name='" IDEM_MARIADB_KEYS "' AND index_name='sweep'",
+                    index_take);
+
+    if (error || migrating->index)
+        return error;
+    return run(migrating, "CREATE INDEX sweep ON " IDEM_MARIADB_KEYS "(sweep_us)", NULL);
+}
+
 static int forward(struct migrating *migrating)
 {
     int error = step(migrating, keys_table_add);
@@ -197,9 +250,13 @@ static int forward(struct migrating *migrating)
     if (!error)
         error = step(migrating, audit_table_add);
     if (!error)
-        error = step(migrating, view_add);
-    if (!error)
         error = step(migrating, meta_table_add);
+    if (!error)
+        error = columns_check(migrating);
+    if (!error)
+        error = index_need(migrating);
+    if (!error)
+        error = step(migrating, view_add);
     return error ? error : version_write(migrating, migrating->there[TABLE_KEYS]);
 }
 
@@ -226,6 +283,7 @@ static int tables_take(void *context, unsigned statement, MYSQL_RES **result, ui
     (void)statement;
     (void)affected;
     while ((row = mysql_fetch_row(*result))) {
+        migrating->view |= row[0] && strcmp(row[0], IDEM_MARIADB_VIEW) == 0;
         for (size_t i = 0; i < TABLE_COUNT; i++) {
             if (!row[0] || strcmp(row[0], tables[i]) != 0)
                 continue;
@@ -355,7 +413,7 @@ static int database_enter(struct migrating *migrating, bool make, bool *ret_ther
 static int migrate(struct migrating *migrating, int wanted, struct idem_migration *ret_migration)
 {
     struct idem_mariadb_link *link = &migrating->link;
-    struct idem_migration migration = {0, 0};
+    struct idem_migration migration = {.from = 0};
     bool there = false;
     int error;
 
@@ -376,8 +434,10 @@ static int migrate(struct migrating *migrating, int wanted, struct idem_migratio
         error = look(migrating, &migration.from);
     if (!error && there)
         error = wanted > 0 ? forward(migrating) : back(migrating);
+    migration.mended = there && !(migrating->view && migrating->index);
     if (!error && there)
         error = look(migrating, &migration.to);
+    migration.mended &= migration.to > 0 && migration.from == migration.to;
     if (!error)
         *ret_migration = migration;
     return error;

@@ -3,7 +3,9 @@
  * ask for it at once:
  *
  *   1. BEGIN; the lock; what version is there?
- *   2. one script a step, forward or back, each leaving its version in the meta table
+ *   2. one script a step, forward or back, each leaving its version in the meta table; none where
+ *      the version is the one that is wanted: then what may be made again is, for somebody may have
+ *      dropped or changed it
  *   3. COMMIT
  *
  * Scripts are many statements, which only the simple protocol takes: this connection leaves
@@ -17,16 +19,19 @@
 #include "store/postgres/postgres_store.h"
 #include "store/postgres/schema.h"
 
-#define SCRIPTS_MAX 6
+#define SCRIPTS_MAX 7
 
-/* The steps: versions[v] leads from v to v + 1, and back. */
+/* The steps: versions[v] leads from v to v + 1, and back. What is in `again` may be run once more.
+ */
 static const struct {
-    const char *const *forward[SCRIPTS_MAX + 1];
+    const char *const *once[SCRIPTS_MAX + 1];
+    const char *const *again[SCRIPTS_MAX + 1];
     const char *const *back[SCRIPTS_MAX + 1];
 } versions[IDEM_PG_SCHEMA_VERSION] = {
-    {{idem_pg_sql_tables}, {idem_pg_sql_tables_drop}},
-    {{idem_pg_sql_common, idem_pg_sql_claim, idem_pg_sql_verdict, idem_pg_sql_people,
-      idem_pg_sql_keep, idem_pg_sql_rules_end},
+    {{idem_pg_sql_tables}, {idem_pg_sql_parts}, {idem_pg_sql_tables_drop}},
+    {{NULL},
+     {idem_pg_sql_parts, idem_pg_sql_common, idem_pg_sql_claim, idem_pg_sql_verdict,
+      idem_pg_sql_people, idem_pg_sql_keep, idem_pg_sql_rules_end},
      {idem_pg_sql_rules_drop}},
 };
 
@@ -37,6 +42,7 @@ struct work {
     int64_t deadline_us;
     int from, at, to;
     bool made_schema; /* by a migration, this one or an earlier one */
+    bool mended;      /* something had been dropped or changed */
 };
 
 static int failure_tell(struct work *work, const PGresult *result)
@@ -47,7 +53,7 @@ static int failure_tell(struct work *work, const PGresult *result)
     int outcome = idem_pg_fault_judge(state ? state : "08006");
 
     idem_pg_fault_text(result, reason, sizeof reason);
-    if (state && strcmp(state, "42703") == 0)
+    if (state && (strcmp(state, "42703") == 0 || strcmp(state, "42P01") == 0))
         idem_message_set(&work->link.message,
                          "the tables in the schema \"%s\" are not as idem makes them: %s. Restore "
                          "them from a backup, or name another schema with the option schema=",
@@ -251,11 +257,37 @@ static int versions_walk(struct work *work)
         bool forward = work->at < work->to;
         int step = forward ? work->at : work->at - 1;
 
-        error = scripts_run(work, forward ? versions[step].forward : versions[step].back);
+        error = scripts_run(work, forward ? versions[step].once : versions[step].back);
+        if (!error && forward)
+            error = scripts_run(work, versions[step].again);
         work->at += forward ? 1 : -1;
         if (!error)
             error = version_note(work);
     }
+    return error;
+}
+
+/* Step 2 where there is no step to take. */
+static int parts_mend(struct work *work)
+{
+    int differs = 0;
+    int error;
+
+    if (work->from != work->to || work->to == 0)
+        return IDEM_OK;
+    error = number_ask(work,
+                       "SELECT (to_regclass('idempotency_records') IS NULL"
+                       " OR to_regclass('idempotency_keys_sweep') IS NULL"
+                       " OR to_regprocedure('idempotency_rules()') IS NULL)::int",
+                       0, &differs);
+    if (!error && !differs && work->to > 1)
+        error = number_ask(work,
+                           "SELECT (rules IS DISTINCT FROM idempotency_rules())::int"
+                           " FROM idempotency_meta",
+                           0, &differs);
+    if (!error)
+        error = scripts_run(work, versions[work->to - 1].again);
+    work->mended = differs != 0;
     return error;
 }
 
@@ -284,7 +316,7 @@ static int schema_guard(struct work *work)
     int open = 0;
     int error;
 
-    if (work->to <= work->from)
+    if (work->to < work->from || work->to == 0)
         return IDEM_OK;
     snprintf(sql, sizeof sql, "SELECT has_schema_privilege('public', '%s', 'CREATE')::int", schema);
     error = number_ask(work, sql, 0, &open);
@@ -312,6 +344,8 @@ static int work_do(struct work *work)
         error = schema_guard(work);
     if (!error)
         error = versions_walk(work);
+    if (!error)
+        error = parts_mend(work);
     if (!error)
         error = schema_drop(work);
     return error ? error : sql_run(work, "COMMIT", NULL);
@@ -345,7 +379,7 @@ int idem_pg_migrate(const struct idem_url *url, int version, struct idem_migrati
     if (error && message)
         *message = work->link.message;
     if (!error)
-        *ret_migration = (struct idem_migration){work->from, work->to};
+        *ret_migration = (struct idem_migration){work->from, work->to, work->mended};
     sodium_memzero(work, sizeof *work); /* a password is in it */
     idem_free(work);
     return error;

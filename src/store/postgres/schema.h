@@ -9,6 +9,7 @@
 
 extern const char *const idem_pg_sql_tables[];
 extern const char *const idem_pg_sql_tables_drop[];
+extern const char *const idem_pg_sql_parts[];
 extern const char *const idem_pg_sql_common[];
 extern const char *const idem_pg_sql_claim[];
 extern const char *const idem_pg_sql_verdict[];

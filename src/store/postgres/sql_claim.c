@@ -3,7 +3,7 @@
 
 /* clang-format off */
 const char *const idem_pg_sql_claim[] = {
-"CREATE FUNCTION idempotency_claim_word(",
+"CREATE OR REPLACE FUNCTION idempotency_claim_word(",
 "    r idempotency_result, at timestamptz, p_fingerprint bytea, p_principal bytea, p_owner bytea,",
 "    p_take bigint",
 ") RETURNS text LANGUAGE plpgsql STABLE AS $$",
@@ -29,7 +29,7 @@ const char *const idem_pg_sql_claim[] = {
 "        RETURN 'completed';",
 "    END IF;",
 "END $$;",
-"CREATE FUNCTION idempotency_claim_one(",
+"CREATE OR REPLACE FUNCTION idempotency_claim_one(",
 "    p_n integer, p_room boolean, p_salt bytea, p_id bytea, p_kind text, p_scope bytea,",
 "    p_key bytea, p_method bytea, p_path bytea, p_fingerprint bytea, p_principal bytea,",
 "    p_owner bytea, p_lease interval, p_unknown_ttl interval, p_ttl interval, p_take bigint",
@@ -110,7 +110,7 @@ const char *const idem_pg_sql_claim[] = {
 "    END LOOP;",
 "    RAISE EXCEPTION 'this id is claimed and removed again and again' USING ERRCODE = '40001';",
 "END $$;",
-"CREATE FUNCTION idempotency_claim(",
+"CREATE OR REPLACE FUNCTION idempotency_claim(",
 "    p_room boolean, p_salt bytea[], p_id bytea[], p_kind text[], p_scope bytea[],",
 "    p_key bytea[], p_method bytea[], p_path bytea[], p_fingerprint bytea[],",
 "    p_principal bytea[], p_owner bytea[], p_lease interval[], p_unknown_ttl interval[],",

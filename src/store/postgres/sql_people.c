@@ -3,7 +3,7 @@
 
 /* clang-format off */
 const char *const idem_pg_sql_people[] = {
-"CREATE FUNCTION idempotency_audit_add(",
+"CREATE OR REPLACE FUNCTION idempotency_audit_add(",
 "    p_what text, p_id bytea, p_was text, p_fence bigint, p_who bytea, p_why bytea",
 ") RETURNS void LANGUAGE plpgsql AS $$",
 "DECLARE",
@@ -16,7 +16,7 @@ const char *const idem_pg_sql_people[] = {
 "    VALUES (m.audit_number, m.audit_at, p_id, p_what, p_was, p_fence, p_who, p_why);",
 "    DELETE FROM idempotency_audit WHERE number <= m.audit_number - 100000;",
 "END $$;",
-"CREATE FUNCTION idempotency_get(",
+"CREATE OR REPLACE FUNCTION idempotency_get(",
 "    p_salt bytea[], p_id bytea[], p_match boolean[], p_fingerprint bytea[], p_principal bytea[]",
 ") RETURNS SETOF idempotency_result LANGUAGE plpgsql SECURITY DEFINER",
 "SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off",
@@ -48,7 +48,7 @@ const char *const idem_pg_sql_people[] = {
 "        RETURN NEXT o;",
 "    END LOOP;",
 "END $$;",
-"CREATE FUNCTION idempotency_resolve(",
+"CREATE OR REPLACE FUNCTION idempotency_resolve(",
 "    p_id bytea[], p_fence bigint[], p_updated_at timestamptz[], p_force boolean[],",
 "    p_completed boolean[], p_owner bytea[], p_ttl interval[], p_status smallint[],",
 "    p_flags integer[], p_tombstone text[], p_headers bytea[], p_body bytea[], p_who bytea[],",
@@ -97,7 +97,9 @@ const char *const idem_pg_sql_people[] = {
 "        RETURN NEXT o;",
 "    END LOOP;",
 "END $$;",
-"CREATE FUNCTION idempotency_forget(p_id bytea[], p_force boolean[], p_who bytea[], p_why bytea[])",
+"CREATE OR REPLACE FUNCTION idempotency_forget(",
+"    p_id bytea[], p_force boolean[], p_who bytea[], p_why bytea[]",
+")",
 "RETURNS SETOF idempotency_result LANGUAGE plpgsql SECURITY DEFINER",
 "SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off",
 "SET plan_cache_mode = force_generic_plan AS $$",

@@ -3,8 +3,8 @@
 
 /* clang-format off */
 const char *const idem_pg_sql_tables_drop[] = {
-"DROP VIEW idempotency_records;",
-"DROP FUNCTION idempotency_text(bytea), idempotency_version();",
-"DROP TABLE idempotency_keys, idempotency_audit, idempotency_meta;",
+"DROP VIEW IF EXISTS idempotency_records;",
+"DROP FUNCTION IF EXISTS idempotency_text(bytea), idempotency_version(), idempotency_rules();",
+"DROP TABLE IF EXISTS idempotency_keys, idempotency_audit, idempotency_meta;",
 NULL,
 };

@@ -129,7 +129,7 @@ struct idem_store *store_make(const char *url)
 void migrated(const char *url, int version, int from, int to)
 {
     struct idem_message message = {""};
-    struct idem_migration migration = {-1, -1};
+    struct idem_migration migration = {.from = -1, .to = -1};
 
     if (idem_store_migrate(url, version, &migration, &message))
         fail_msg("%s: %s", url, message.text);

@@ -40,7 +40,7 @@ static void forward_and_back(void **state)
     migrated(url, IDEM_SCHEMA_LATEST, VERSION, VERSION);
     migrated(url, 1, VERSION, 1);
     assert_int_equal(tables_in(schema), 4);
-    assert_int_equal(functions_in(schema), 2);
+    assert_int_equal(functions_in(schema), 3);
     migrated(url, VERSION, 1, VERSION);
     migrated(url, 0, VERSION, 0);
     assert_int_equal(tables_in(schema), 0);

@@ -1,7 +1,7 @@
 -- Claiming. Most claims are of new ids: those of a batch go in with one INSERT.
 
 -- What a claim comes to that meets this; `take` when it may have the id.
-CREATE FUNCTION idempotency_claim_word(
+CREATE OR REPLACE FUNCTION idempotency_claim_word(
     r idempotency_result, at timestamptz, p_fingerprint bytea, p_principal bytea, p_owner bytea,
     p_take bigint
 ) RETURNS text LANGUAGE plpgsql STABLE AS $$
@@ -29,7 +29,7 @@ BEGIN
 END $$;
 
 -- One claim, with everything that it can meet.
-CREATE FUNCTION idempotency_claim_one(
+CREATE OR REPLACE FUNCTION idempotency_claim_one(
     p_n integer, p_room boolean, p_salt bytea, p_id bytea, p_kind text, p_scope bytea,
     p_key bytea, p_method bytea, p_path bytea, p_fingerprint bytea, p_principal bytea,
     p_owner bytea, p_lease interval, p_unknown_ttl interval, p_ttl interval, p_take bigint
@@ -113,7 +113,7 @@ END $$;
 
 -- p_salt: that of fingerprints and principals. p_take: NULL takes no unknown over, -1 any, another
 -- number the one with that fence.
-CREATE FUNCTION idempotency_claim(
+CREATE OR REPLACE FUNCTION idempotency_claim(
     p_room boolean, p_salt bytea[], p_id bytea[], p_kind text[], p_scope bytea[],
     p_key bytea[], p_method bytea[], p_path bytea[], p_fingerprint bytea[],
     p_principal bytea[], p_owner bytea[], p_lease interval[], p_unknown_ttl interval[],

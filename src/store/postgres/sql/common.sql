@@ -16,42 +16,47 @@
 -- settings leave the planner the indexes only.
 
 -- What an op came to, and what it met; of an answer only where the op may see it.
-CREATE TYPE idempotency_result AS (
-    n            integer,
-    result       text,
-    at           timestamptz,             -- the store's clock
-    id           bytea,
-    kind         text,
-    scope        bytea,
-    key          bytea,
-    method       bytea,
-    path         bytea,
-    fingerprint  bytea,
-    principal    bytea,
-    state        text,                    -- as stored
-    reason       text,
-    owner        bytea,
-    fence        bigint,
-    attempt      bigint,
-    lease        interval,
-    lease_until  timestamptz,
-    created_at   timestamptz,
-    updated_at   timestamptz,
-    expires_at   timestamptz,
-    sweep_at     timestamptz,
-    status       smallint,
-    flags        integer,
-    tombstone    text,
-    headers      bytea,
-    body         bytea,
-    resolved_by  bytea,
-    resolved_why bytea,
-    resolved_at  timestamptz
-);
+DO $$
+BEGIN
+    IF to_regtype('idempotency_result') IS NULL THEN
+        CREATE TYPE idempotency_result AS (
+            n            integer,
+            result       text,
+            at           timestamptz,             -- the store's clock
+            id           bytea,
+            kind         text,
+            scope        bytea,
+            key          bytea,
+            method       bytea,
+            path         bytea,
+            fingerprint  bytea,
+            principal    bytea,
+            state        text,                    -- as stored
+            reason       text,
+            owner        bytea,
+            fence        bigint,
+            attempt      bigint,
+            lease        interval,
+            lease_until  timestamptz,
+            created_at   timestamptz,
+            updated_at   timestamptz,
+            expires_at   timestamptz,
+            sweep_at     timestamptz,
+            status       smallint,
+            flags        integer,
+            tombstone    text,
+            headers      bytea,
+            body         bytea,
+            resolved_by  bytea,
+            resolved_why bytea,
+            resolved_at  timestamptz
+        );
+    END IF;
+END $$;
 
 -- The state at an instant: NULL for absent, and unknown for a lease that has lapsed. A lease that
 -- ends further ahead than twice its length counts as lapsed: the clock was stepped back.
-CREATE FUNCTION idempotency_state(r idempotency_result, at timestamptz) RETURNS text
+CREATE OR REPLACE FUNCTION idempotency_state(r idempotency_result, at timestamptz) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN r.id IS NULL OR r.expires_at <= at THEN NULL
@@ -62,7 +67,7 @@ $$;
 
 -- An instant so much later; infinity where that is beyond the last instant that idem counts
 -- (9223372036854775806 microseconds after 1970).
-CREATE FUNCTION idempotency_after(at timestamptz, length interval) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION idempotency_after(at timestamptz, length interval) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN at > '294247-01-10 04:00:54.775806+00'::timestamptz - length
         THEN 'infinity' ELSE at + length END
@@ -70,37 +75,39 @@ $$;
 
 -- Microseconds since 1970, exactly. STABLE as what it asks is: only then it is put in the place of
 -- its call, and is not a query of its own each time.
-CREATE FUNCTION idempotency_us(at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION idempotency_us(at timestamptz) RETURNS bigint
+LANGUAGE sql STABLE AS $$
     SELECT (extract(epoch FROM at) * 1000000)::bigint
 $$;
 
-CREATE FUNCTION idempotency_above(fence bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION idempotency_above(fence bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN fence = 9223372036854775807 THEN fence ELSE fence + 1 END
 $$;
 
 -- When a claim thinks that its record will have expired, should it be completed soon. A sweep
 -- that comes too early costs an index entry, one that comes too late costs room.
-CREATE FUNCTION idempotency_guess(at timestamptz, lease interval, ttl interval)
+CREATE OR REPLACE FUNCTION idempotency_guess(at timestamptz, lease interval, ttl interval)
 RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT idempotency_after(at + least(lease, interval '1 second'), ttl)
 $$;
 
 -- When to sweep a record that now expires then: the claim's guess stands while it is good, for to
 -- move it costs an index entry.
-CREATE FUNCTION idempotency_sweep_at(guess timestamptz, expires timestamptz)
+CREATE OR REPLACE FUNCTION idempotency_sweep_at(guess timestamptz, expires timestamptz)
 RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN expires < guess - interval '1 second' THEN expires ELSE guess END
 $$;
 
 -- A commit that waits for everything before it to be as durable as the setting asks: asked for
 -- after a lost connection or a wait that was broken off, when what is seen may not be durable yet.
-CREATE FUNCTION idempotency_confirm() RETURNS void
+CREATE OR REPLACE FUNCTION idempotency_confirm() RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     UPDATE idempotency_meta SET fence_floor = fence_floor WHERE one
 $$;
 
 -- The store's salt: the one that is there, or the proposed one where there is none yet.
-CREATE FUNCTION idempotency_salt(proposed bytea, OUT salt bytea, OUT made boolean)
+CREATE OR REPLACE FUNCTION idempotency_salt(proposed bytea, OUT salt bytea, OUT made boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE idempotency_meta m SET salt = proposed WHERE one AND m.salt IS NULL;
@@ -114,7 +121,7 @@ END $$;
 --
 -- To be asked after a write: only then has whoever removed the id before committed, and from then
 -- on until this transaction's end no salt can be adopted.
-CREATE FUNCTION idempotency_floor(p_salt bytea) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION idempotency_floor(p_salt bytea) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_above bigint;
     v_other boolean;
@@ -128,7 +135,7 @@ BEGIN
 END $$;
 
 -- Takes over another store's salt; false when records are here that were made under this one.
-CREATE FUNCTION idempotency_adopt(other bytea) RETURNS boolean
+CREATE OR REPLACE FUNCTION idempotency_adopt(other bytea) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     LOCK TABLE idempotency_keys IN SHARE ROW EXCLUSIVE MODE;

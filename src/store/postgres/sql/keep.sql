@@ -3,7 +3,7 @@
 -- Records in the order of their ids. Looks at no more than p_look rows, so that a filter that
 -- takes few does not take long. The last row says `more` or `ok`, and the id to go on after.
 -- p_kind: '' for all.
-CREATE FUNCTION idempotency_scan(
+CREATE OR REPLACE FUNCTION idempotency_scan(
     p_state text[], p_from bytea, p_after boolean, p_to bytea, p_kind text, p_has_scope boolean,
     p_scope bytea, p_updated_since timestamptz, p_updated_before timestamptz, p_limit integer,
     p_look integer, p_bytes bigint
@@ -57,7 +57,7 @@ BEGIN
     RETURN NEXT o;
 END $$;
 
-CREATE FUNCTION idempotency_audit_page(p_after timestamptz, p_limit integer)
+CREATE OR REPLACE FUNCTION idempotency_audit_page(p_after timestamptz, p_limit integer)
 RETURNS TABLE (at timestamptz, id bytea, what text, was text, fence bigint, who bytea, why bytea)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -72,7 +72,7 @@ $$;
 -- A sweep goes on where the last one, of whatever gateway, has got to: behind that lie index
 -- entries of rows that are gone, and as long as somebody's old snapshot might still see those, to
 -- walk past them takes time. p_from: begin there instead, for what was left behind.
-CREATE FUNCTION idempotency_sweep(
+CREATE OR REPLACE FUNCTION idempotency_sweep(
     p_from timestamptz, p_limit integer, p_bytes bigint,
     OUT at timestamptz, OUT removed bigint, OUT unknown_removed bigint, OUT more boolean,
     OUT reached timestamptz
@@ -125,7 +125,7 @@ BEGIN
 END $$;
 
 -- Copies records in as they are.
-CREATE FUNCTION idempotency_put(
+CREATE OR REPLACE FUNCTION idempotency_put(
     p_room boolean, p_salt bytea[], p_id bytea[], p_kind text[], p_scope bytea[],
     p_key bytea[], p_method bytea[], p_path bytea[], p_fingerprint bytea[],
     p_principal bytea[], p_state text[], p_reason text[], p_owner bytea[], p_fence bigint[],

@@ -3,7 +3,7 @@
 -- An entry of the audit. Entries are made one at a time: instants are distinct and ascending, so
 -- that a page can go on after the last one's, and the oldest entries make way. Raises the fence
 -- that everything must be above as well.
-CREATE FUNCTION idempotency_audit_add(
+CREATE OR REPLACE FUNCTION idempotency_audit_add(
     p_what text, p_id bytea, p_was text, p_fence bigint, p_who bytea, p_why bytea
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -18,7 +18,7 @@ BEGIN
 END $$;
 
 -- p_match: compare with fingerprint and principal, as a claim would.
-CREATE FUNCTION idempotency_get(
+CREATE OR REPLACE FUNCTION idempotency_get(
     p_salt bytea[], p_id bytea[], p_match boolean[], p_fingerprint bytea[], p_principal bytea[]
 ) RETURNS SETOF idempotency_result LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
@@ -53,7 +53,7 @@ END $$;
 
 -- p_completed: it was executed, with this answer; otherwise it was not, and the next claim
 -- executes. The record gets a new owner, so that a late one is fenced off.
-CREATE FUNCTION idempotency_resolve(
+CREATE OR REPLACE FUNCTION idempotency_resolve(
     p_id bytea[], p_fence bigint[], p_updated_at timestamptz[], p_force boolean[],
     p_completed boolean[], p_owner bytea[], p_ttl interval[], p_status smallint[],
     p_flags integer[], p_tombstone text[], p_headers bytea[], p_body bytea[], p_who bytea[],
@@ -103,7 +103,9 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION idempotency_forget(p_id bytea[], p_force boolean[], p_who bytea[], p_why bytea[])
+CREATE OR REPLACE FUNCTION idempotency_forget(
+    p_id bytea[], p_force boolean[], p_who bytea[], p_why bytea[]
+)
 RETURNS SETOF idempotency_result LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$

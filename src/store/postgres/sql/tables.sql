@@ -48,10 +48,6 @@ CREATE TABLE idempotency_keys (
     toast.vacuum_truncate = off
 );
 
--- In the order of time, so that claims append to it and sweeps eat it from the front. It is on the
--- guess and not on expires_at: a verdict moves expires_at and would have to write here as well.
-CREATE INDEX idempotency_keys_sweep ON idempotency_keys (sweep_at);
-
 -- Who resolved or forgot what.
 CREATE TABLE idempotency_audit (
     number bigint PRIMARY KEY,            -- without gaps: the oldest go first
@@ -68,6 +64,7 @@ CREATE TABLE idempotency_audit (
 CREATE TABLE idempotency_meta (
     one            boolean PRIMARY KEY DEFAULT true CHECK (one),
     schema_version integer NOT NULL,
+    rules          bytea,                 -- what the functions are: idempotency_rules()
     made_schema    boolean NOT NULL DEFAULT false,        -- and not found it there
     salt           bytea,                 -- NULL: the store was never opened. Never show it.
     fence_floor    bigint NOT NULL DEFAULT 0,             -- highest fence of all that is gone
@@ -77,32 +74,3 @@ CREATE TABLE idempotency_meta (
 ) WITH (fillfactor = 10);
 
 INSERT INTO idempotency_meta (schema_version) VALUES (1);
-
--- Bytes for people: as text where they are text, otherwise with escapes.
-CREATE FUNCTION idempotency_text(bytes bytea) RETURNS text
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
-BEGIN
-    RETURN convert_from(bytes, 'UTF8');
-EXCEPTION WHEN others THEN
-    RETURN encode(bytes, 'escape');
-END $$;
-
-CREATE VIEW idempotency_records AS
-SELECT encode(id, 'hex') AS id, kind, idempotency_text(scope) AS scope,
-    idempotency_text(key) AS key, idempotency_text(method) AS method,
-    idempotency_text(path) AS path,
-    CASE WHEN state = 'processing' AND (lease_until <= clock_timestamp()
-            OR lease_until > clock_timestamp() + lease + lease)
-        THEN 'unknown' ELSE state END AS state,
-    reason, fence, attempt, lease, lease_until, created_at, updated_at, expires_at, status,
-    tombstone, octet_length(body) AS body_size, idempotency_text(resolved_by) AS resolved_by,
-    idempotency_text(resolved_why) AS resolved_why, resolved_at
-FROM idempotency_keys
-WHERE expires_at > clock_timestamp();
-
--- Always there, in every version: what a gateway asks before anything else.
-CREATE FUNCTION idempotency_version() RETURNS integer
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT schema_version FROM idempotency_meta WHERE one
-$$;
-REVOKE ALL ON FUNCTION idempotency_version() FROM PUBLIC;

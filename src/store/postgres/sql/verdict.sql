@@ -3,7 +3,7 @@
 
 -- What one of them comes to that meets this; `write` when it changes the record, `trace` when it
 -- is a fail on an absent id.
-CREATE FUNCTION idempotency_verdict_word(
+CREATE OR REPLACE FUNCTION idempotency_verdict_word(
     r idempotency_result, at timestamptz, p_op text, p_owner bytea
 ) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -30,7 +30,7 @@ END $$;
 -- Leaves FAILED for one lease on an id whose claim was not seen: should that claim still come, it
 -- finds its owner there, and ends. False when another one is quicker. r is what is there: nothing,
 -- or an expired record that is locked.
-CREATE FUNCTION idempotency_trace(
+CREATE OR REPLACE FUNCTION idempotency_trace(
     r idempotency_result, at timestamptz, p_id bytea, p_owner bytea, p_lease interval
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -58,7 +58,7 @@ BEGIN
 END $$;
 
 -- Writes what idempotency_verdict_word has allowed into a record that is locked.
-CREATE FUNCTION idempotency_verdict_write(
+CREATE OR REPLACE FUNCTION idempotency_verdict_write(
     r idempotency_result, at timestamptz, p_op text, p_ttl interval, p_lease interval,
     p_unknown_ttl interval, p_reason text, p_status smallint, p_flags integer,
     p_tombstone text, p_headers bytea, p_body bytea
@@ -90,7 +90,7 @@ BEGIN
 END $$;
 
 -- One of them, with everything that it can meet.
-CREATE FUNCTION idempotency_verdict_one(
+CREATE OR REPLACE FUNCTION idempotency_verdict_one(
     p_n integer, p_op text, p_id bytea, p_owner bytea, p_ttl interval, p_lease interval,
     p_unknown_ttl interval, p_reason text, p_status smallint, p_flags integer,
     p_tombstone text, p_headers bytea, p_body bytea
@@ -128,7 +128,7 @@ BEGIN
 END $$;
 
 -- p_op: renew, complete, fail or abandon. A complete has a status, 0 for none.
-CREATE FUNCTION idempotency_verdict(
+CREATE OR REPLACE FUNCTION idempotency_verdict(
     p_op text[], p_id bytea[], p_owner bytea[], p_ttl interval[], p_lease interval[],
     p_unknown_ttl interval[], p_reason text[], p_status smallint[], p_flags integer[],
     p_tombstone text[], p_headers bytea[], p_body bytea[]
