@@ -7,7 +7,7 @@ import stat
 import pytest
 import server_stores
 
-from test_cli_support import FAILURE, OK, REFUSED, USAGE, fill, good, idem, refused
+from test_cli_support import FAILURE, OK, REFUSED, USAGE, everything, fill, good, idem, refused
 from waiting import wait_until
 
 COMMON = ["backend", "server", "version", "clock difference", "durability", "can lose"]
@@ -246,6 +246,23 @@ def test_functions_that_were_dropped_or_changed():
     assert not good("migrate", store.url(), "--json").json()["mended"]
     assert "made anew" not in good("migrate", store.url()).out
     assert fill(store.url(), {"op": "claim", "key": "k", "owner": 2}) == ["completed"]
+
+
+def test_a_dump_that_was_restored_is_the_same_store():
+    """What the functions are is told by their text, which a dump keeps."""
+    kind = server_stores.get("postgres")
+    store = kind.store()
+    fill(store.url(), {"op": "claim", "key": "k"}, {"op": "complete", "key": "k", "body": "x"})
+    where = ["-h", "127.0.0.1", "-p", str(kind.server.port), "-U", "idem"]
+    dump = os.path.join(kind.server.folder, "dump.sql")
+    kind.server.run_tool(["pg_dump", *where, "-n", store.name, "-f", dump, "idem"])
+    kind.run("CREATE DATABASE restored")
+    kind.server.run_tool(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *where, "-d", "restored",
+                          "-f", dump])
+    url = store.url().replace("/idem?", "/restored?")
+    assert check(url)[1].status == OK
+    assert not good("migrate", url, "--json").json()["mended"]
+    assert everything(url) == everything(store.url())
 
 
 def test_a_function_that_is_not_idems():
