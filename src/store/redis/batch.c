@@ -213,7 +213,8 @@ static int item_redirect(struct idem_backend *store, struct idem_redis_item *ite
     item->again = true;
     if (++item->redirects > REDIRECTS_MAX)
         return idem_redis_trouble_set(trouble, IDEM_ERR_UNAVAILABLE, true,
-                                      "the nodes of the Redis cluster do not agree on slot %u",
+                                      "the nodes of the Redis cluster do not agree on slot %u: see "
+                                      "`redis-cli --cluster check`",
                                       slot);
     if (redirect == IDEM_REDIS_REDIRECT_SCRIPTS)
         *ret_scripts = true;

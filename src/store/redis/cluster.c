@@ -36,8 +36,8 @@ static size_t node_index(const struct idem_backend *store, const struct idem_red
 }
 
 /* [first, last, [host, port, …], …]: a host that is not told is the one that answers. */
-static int range_read(struct idem_backend *store, const redisReply *range, const char *host,
-                      struct idem_redis_trouble *trouble)
+static int range_read(struct idem_backend *store, const redisReply *range, const char *place,
+                      const char *host, struct idem_redis_trouble *trouble)
 {
     const redisReply *master = range->elements > 2 ? range->element[2] : NULL;
     struct idem_redis_address address;
@@ -49,7 +49,7 @@ static int range_read(struct idem_backend *store, const redisReply *range, const
         range->element[1]->type != REDIS_REPLY_INTEGER ||
         master->element[1]->type != REDIS_REPLY_INTEGER || range->element[0]->integer < 0 ||
         range->element[1]->integer >= IDEM_REDIS_SLOTS)
-        return idem_redis_reply_trouble(range, host, trouble);
+        return idem_redis_reply_trouble(range, place, trouble);
     if (master->element[0]->type == REDIS_REPLY_STRING && master->element[0]->len > 0 &&
         strcmp(master->element[0]->str, "?") != 0)
         host = master->element[0]->str;
@@ -143,26 +143,28 @@ static void marks_choose(struct idem_backend *store)
     }
 }
 
-static int map_read(struct idem_backend *store, const redisReply *reply, const char *host,
-                    struct idem_redis_trouble *trouble)
+static int map_read(struct idem_backend *store, const redisReply *reply, const char *place,
+                    const char *host, struct idem_redis_trouble *trouble)
 {
     int error;
 
+    if (idem_redis_reply_is_unknown(reply))
+        return idem_redis_sentinel_met(place, trouble);
     if (idem_redis_reply_is_error(reply, "ERR"))
         return idem_redis_trouble_set(trouble, IDEM_ERR_INVALID, false,
                                       "Redis at %s is no part of a cluster (%.160s): write redis: "
                                       "in the store's URL",
-                                      host, reply->str);
+                                      place, reply->str);
     if (reply->type != REDIS_REPLY_ARRAY)
-        return idem_redis_reply_trouble(reply, host, trouble);
+        return idem_redis_reply_trouble(reply, place, trouble);
     if (reply->elements == 0)
         return idem_redis_trouble_set(trouble, IDEM_ERR_UNAVAILABLE, true,
                                       "the Redis cluster at %s serves no slot: see `redis-cli "
                                       "cluster info`",
-                                      host);
+                                      place);
     error = map_begin(store, trouble);
     for (size_t i = 0; !error && i < reply->elements; i++)
-        error = range_read(store, reply->element[i], host, trouble);
+        error = range_read(store, reply->element[i], place, host, trouble);
     nodes_tidy(store);
     if (error)
         return error;
@@ -180,7 +182,8 @@ static int map_ask(struct idem_backend *store, const struct idem_redis_address *
 {
     static const char *const words[] = {"CLUSTER", "SLOTS", NULL};
     const struct idem_redis_options *options = &store->options;
-    struct idem_redis_address place = *address; /* its node may be freed */
+    struct idem_redis_address from = *address; /* its node may be freed */
+    char place[IDEM_REDIS_PLACE_SIZE];
     struct idem_redis_link own = {0};
     struct idem_redis_link *link = known && known->context ? known : &own;
     redisReply *reply = NULL;
@@ -189,13 +192,13 @@ static int map_ask(struct idem_backend *store, const struct idem_redis_address *
     if (link == &own)
         error = idem_redis_link_open(link, options, address, deadline_us, trouble);
     if (!error && link == &own)
-        error = idem_redis_authenticate(link, options->server.user, options->server.password,
-                                        deadline_us, trouble);
+        error = idem_redis_login_begin(link, options, deadline_us, trouble);
     if (!error)
         error = idem_redis_link_ask(link, words, deadline_us, &reply, trouble);
     idem_redis_link_close(&own);
     if (!error) {
-        error = map_read(store, reply, place.host, trouble);
+        idem_redis_address_format(&from, place);
+        error = map_read(store, reply, place, from.host, trouble);
         freeReplyObject(reply);
     }
     return error;

@@ -98,9 +98,9 @@ static int link_timed_out(struct idem_redis_link *link, struct idem_redis_troubl
 {
     idem_redis_link_close(link);
     return idem_redis_trouble_set(trouble, IDEM_ERR_TIMEOUT, true,
-                                  "Redis at %s did not answer in time: see whether it hangs or is "
-                                  "overloaded, or raise timeout in the store's URL",
-                                  link->place);
+                                  "Redis at %s did not answer in time: see %swhether it hangs or "
+                                  "is overloaded, or raise timeout in the store's URL",
+                                  link->place, link->heard ? "" : "that it is Redis, ");
 }
 
 /* The connection is lost, as hiredis says. */
@@ -110,8 +110,14 @@ static int link_lost(struct idem_redis_link *link, struct idem_redis_trouble *tr
 
     if (link->context->err == REDIS_ERR_PROTOCOL)
         idem_redis_trouble_set(trouble, IDEM_ERR_UNAVAILABLE, false,
-                               "what listens at %s does not speak as Redis does: %s", link->place,
-                               link->context->errstr);
+                               "what listens at %s is no Redis: see the host and the port in the "
+                               "store's URL (%s)",
+                               link->place, link->context->errstr);
+    else if (!link->heard && error == IDEM_ERR_UNAVAILABLE)
+        idem_redis_trouble_set(trouble, error, true,
+                               "what listens at %s ends connections without an answer: see that it "
+                               "is Redis, and write rediss: or tls=on if it takes TLS only (%s)",
+                               link->place, link->context->errstr);
     else
         idem_redis_trouble_set(trouble, error, true, "the connection to Redis at %s was lost: %s",
                                link->place, link->context->errstr);
@@ -175,8 +181,8 @@ static int link_refused(struct idem_redis_link *link, struct idem_redis_trouble 
     bool late = context && context->err == REDIS_ERR_IO && errno == ETIMEDOUT;
 
     idem_redis_trouble_set(trouble, late ? IDEM_ERR_TIMEOUT : IDEM_ERR_UNAVAILABLE, true,
-                           "Redis at %s cannot be reached: %s. See that it runs there and accepts "
-                           "connections from here",
+                           "Redis at %s cannot be reached: see that it runs there and accepts "
+                           "connections from here (%s)",
                            link->place, context ? context->errstr : "no memory");
     idem_redis_link_close(link);
     return trouble->error;
@@ -190,6 +196,7 @@ int idem_redis_link_open(struct idem_redis_link *link, const struct idem_redis_o
     struct timeval left = {left_us / IDEM_SECOND_US, left_us % IDEM_SECOND_US};
 
     idem_redis_link_close(link);
+    link->heard = false;
     idem_redis_address_format(address, link->place);
     if (left_us < 1000) /* hiredis counts milliseconds, and 0 is for ever */
         return link_timed_out(link, trouble);
@@ -259,6 +266,7 @@ int idem_redis_link_receive(struct idem_redis_link *link, int64_t deadline_us,
         if (redisGetReplyFromReader(link->context, &reply) != REDIS_OK)
             return link_lost(link, trouble);
         if (reply) {
+            link->heard = true;
             *ret_reply = reply;
             return IDEM_OK;
         }

@@ -1,9 +1,10 @@
 /*
  * A new connection:
  *
- *   1. AUTH and SELECT
+ *   1. AUTH
  *   2. INFO and CONFIG GET: settings.c judges the server by them
- *   3. SCRIPT LOAD
+ *   3. SELECT
+ *   4. SCRIPT LOAD
  *
  * Each is one round trip. It is done for every connection, because behind an address there may be
  * another server than before: a replica that was promoted may be set up differently.
@@ -31,14 +32,26 @@ static int reply_take(struct idem_redis_link *link, int64_t deadline_us, redisRe
     return IDEM_OK;
 }
 
-static int command_run(struct idem_redis_link *link, const char *const *words, int64_t deadline_us,
-                       struct idem_redis_trouble *trouble)
+/* Servers may tell a command again that they do not know. Their first word says what is wrong. */
+static void secret_mask(char *words, const char *secret)
+{
+    size_t size = strlen(secret);
+
+    for (words = strchr(words, ' '); words && (words = strstr(words, secret)); words += size)
+        memset(words, '*', size);
+}
+
+/* `secret`, if not empty, is in no message. */
+static int command_run(struct idem_redis_link *link, const char *const *words, const char *secret,
+                       int64_t deadline_us, struct idem_redis_trouble *trouble)
 {
     redisReply *reply = NULL;
     int error = idem_redis_link_ask(link, words, deadline_us, &reply, trouble);
 
     if (error)
         return error;
+    if (reply->type == REDIS_REPLY_ERROR && secret[0] != '\0')
+        secret_mask(reply->str, secret);
     if (reply->type == REDIS_REPLY_ERROR)
         error = idem_redis_reply_trouble(reply, link->place, trouble);
     freeReplyObject(reply);
@@ -53,7 +66,7 @@ int idem_redis_authenticate(struct idem_redis_link *link, const char *user, cons
 
     if (password[0] == '\0')
         return IDEM_OK;
-    return command_run(link, user[0] ? words : words_default, deadline_us, trouble);
+    return command_run(link, user[0] ? words : words_default, password, deadline_us, trouble);
 }
 
 static int database_select(struct idem_redis_link *link, const struct idem_redis_options *options,
@@ -65,7 +78,7 @@ static int database_select(struct idem_redis_link *link, const struct idem_redis
     if (options->database == 0)
         return IDEM_OK;
     snprintf(number, sizeof number, "%u", options->database);
-    return command_run(link, words, deadline_us, trouble);
+    return command_run(link, words, "", deadline_us, trouble);
 }
 
 /* INFO must be allowed, unless it says LOADING; CONFIG need not be. */
@@ -138,20 +151,34 @@ int idem_redis_login_scripts(struct idem_redis_link *link, struct idem_redis_scr
     return error;
 }
 
+/* A Sentinel that was taken for Redis is told as such, though it may refuse Redis's password. */
+int idem_redis_login_begin(struct idem_redis_link *link, const struct idem_redis_options *options,
+                           int64_t deadline_us, struct idem_redis_trouble *trouble)
+{
+    struct idem_redis_settings settings = {0};
+    struct idem_redis_trouble ignored;
+    int error = idem_redis_authenticate(link, options->server.user, options->server.password,
+                                        deadline_us, trouble);
+
+    if (error && link->context && !settings_see(link, deadline_us, &settings, &ignored) &&
+        settings.sentinel)
+        error = idem_redis_sentinel_met(link->place, trouble);
+    return error;
+}
+
 int idem_redis_login(struct idem_redis_link *link, const struct idem_redis_options *options,
                      int64_t deadline_us, struct idem_redis_settings *ret_settings,
                      struct idem_redis_scripts *scripts, struct idem_redis_trouble *trouble)
 {
     struct idem_redis_settings settings = {0};
-    int error = idem_redis_authenticate(link, options->server.user, options->server.password,
-                                        deadline_us, trouble);
+    int error = idem_redis_login_begin(link, options, deadline_us, trouble);
 
-    if (!error)
-        error = database_select(link, options, deadline_us, trouble);
     if (!error)
         error = settings_see(link, deadline_us, &settings, trouble);
     if (!error)
         error = idem_redis_settings_judge(&settings, options, link->place, trouble);
+    if (!error)
+        error = database_select(link, options, deadline_us, trouble);
     if (!error)
         error = idem_redis_login_scripts(link, scripts, deadline_us, trouble);
     if (error)

@@ -110,6 +110,7 @@ bool idem_redis_address_equal(const struct idem_redis_address *a,
 struct idem_redis_link {
     redisContext *context; /* NULL: closed */
     char place[IDEM_REDIS_PLACE_SIZE];
+    bool heard; /* whoever is there has answered something */
 };
 
 IDEM_MUST_CHECK int idem_redis_link_open(struct idem_redis_link *link,
@@ -146,7 +147,7 @@ extern const bool idem_redis_tls_known;
 /* What a server showed of itself when it was connected. */
 struct idem_redis_settings {
     char version[24];
-    bool valkey, cluster, master;
+    bool valkey, sentinel, cluster, master;
     char run_id[48];
     bool config_seen; /* CONFIG GET is allowed */
     char policy[32];  /* maxmemory-policy, empty: not seen */
@@ -170,6 +171,10 @@ IDEM_MUST_CHECK int idem_redis_login_scripts(struct idem_redis_link *link,
                                              struct idem_redis_scripts *scripts,
                                              int64_t deadline_us,
                                              struct idem_redis_trouble *trouble);
+/* As the store's user. */
+IDEM_MUST_CHECK int idem_redis_login_begin(struct idem_redis_link *link,
+                                           const struct idem_redis_options *options,
+                                           int64_t deadline_us, struct idem_redis_trouble *trouble);
 IDEM_MUST_CHECK int idem_redis_authenticate(struct idem_redis_link *link, const char *user,
                                             const char *password, int64_t deadline_us,
                                             struct idem_redis_trouble *trouble);
@@ -365,6 +370,12 @@ enum idem_redis_redirect idem_redis_reply_redirect(const redisReply *reply, cons
 int idem_redis_reply_trouble(const redisReply *reply, const char *place,
                              struct idem_redis_trouble *trouble);
 bool idem_redis_reply_is_error(const redisReply *reply, const char *word);
+/* The server knows no such command, as a server of another sort does not. */
+bool idem_redis_reply_is_unknown(const redisReply *reply);
+/* Where a Sentinel was to be is none; where Redis was to be, a Sentinel is. IDEM_ERR_INVALID. */
+int idem_redis_sentinel_missed(const char *place, const redisReply *reply,
+                               struct idem_redis_trouble *trouble);
+int idem_redis_sentinel_met(const char *place, struct idem_redis_trouble *trouble);
 /* The result of an op's own script. IDEM_ERR_IO when it is none that a script gives. */
 IDEM_MUST_CHECK int idem_redis_reply_read(struct idem_redis_item *item, const redisReply *reply,
                                           const char *place, struct idem_redis_trouble *trouble);

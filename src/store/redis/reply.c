@@ -56,9 +56,11 @@ enum idem_redis_redirect idem_redis_reply_redirect(const redisReply *reply, cons
     return moved ? IDEM_REDIS_REDIRECT_MOVED : IDEM_REDIS_REDIRECT_ASK;
 }
 
-/* The first words of errors that have a meaning here, and what to do about them. */
+#define WORDS_MAX 160
+
+/* How errors begin that have a meaning here, and what to do about them. */
 static const struct complaint {
-    const char *word;
+    const char *words;
     int error;
     bool again;
     const char *sentence; /* after "Redis at HOST:PORT " */
@@ -75,9 +77,20 @@ static const struct complaint {
      "is held up by a script: see `redis-cli script kill`, if it is not one of idem's"},
     {"OOM", IDEM_ERR_FULL, false, "is over maxmemory: raise it, or remove what is not needed"},
     {"NOAUTH", IDEM_ERR_UNAVAILABLE, false,
-     "wants a password: write USER:PASSWORD@ before the host in the store's URL"},
+     "wants a password: write USER:PASSWORD@ before the host in the store's URL, or password= "
+     "for a socket"},
     {"WRONGPASS", IDEM_ERR_UNAVAILABLE, false,
-     "does not take the user or the password of the store's URL"},
+     "does not take the user or the password of the store's URL: correct them"},
+    {"ERR AUTH", IDEM_ERR_UNAVAILABLE, false,
+     "has no password set, and the store's URL gives one: see that it is the right server, or "
+     "take the password out of the URL"},
+    {"ERR DB index", IDEM_ERR_INVALID, false,
+     "has no database of that number: name a lower one in the store's URL, or raise `databases` "
+     "in its configuration"},
+    {"ERR max number of clients", IDEM_ERR_UNAVAILABLE, true,
+     "takes no more connections: raise its maxclients"},
+    {"ERR unknown command", IDEM_ERR_INVALID, false,
+     "does not know a command that idem needs: see that it is Redis 7 or later, and not a proxy"},
     {"NOPERM", IDEM_ERR_UNAVAILABLE, false,
      "does not let this user do that: see what its ACL needs in docs/guide/store-redis.md"},
     {"NOREPLICAS", IDEM_ERR_UNAVAILABLE, true,
@@ -87,6 +100,16 @@ static const struct complaint {
     {"UNKILLABLE", IDEM_ERR_UNAVAILABLE, true, "is held up by a script that has written"},
     {"MOVED", IDEM_ERR_INVALID, false, "is part of a cluster: write redis+cluster: in the URL"},
 };
+
+/* The server's own words, for brackets; without a command's arguments, one of which may be a
+ * password. */
+static int words_size(const redisReply *reply)
+{
+    const char *arguments = strstr(reply->str, ", with args");
+    size_t size = arguments ? (size_t)(arguments - reply->str) : reply->len;
+
+    return size < WORDS_MAX ? (int)size : WORDS_MAX;
+}
 
 int idem_redis_reply_trouble(const redisReply *reply, const char *place,
                              struct idem_redis_trouble *trouble)
@@ -99,13 +122,39 @@ int idem_redis_reply_trouble(const redisReply *reply, const char *place,
     for (size_t i = 0; i < sizeof complaints / sizeof complaints[0]; i++) {
         const struct complaint *complaint = &complaints[i];
 
-        if (idem_redis_reply_is_error(reply, complaint->word))
+        if (idem_redis_reply_is_error(reply, complaint->words))
             return idem_redis_trouble_set(trouble, complaint->error, complaint->again,
-                                          "Redis at %s %s (%.160s)", place, complaint->sentence,
-                                          reply->str);
+                                          "Redis at %s %s (%.*s)", place, complaint->sentence,
+                                          words_size(reply), reply->str);
     }
     return idem_redis_trouble_set(trouble, IDEM_ERR_UNAVAILABLE, false,
-                                  "Redis at %s answered: %.300s", place, reply->str);
+                                  "Redis at %s answered with an error that idem does not expect: "
+                                  "see what it says (%.*s)",
+                                  place, words_size(reply), reply->str);
+}
+
+bool idem_redis_reply_is_unknown(const redisReply *reply)
+{
+    return idem_redis_reply_is_error(reply, "ERR unknown command");
+}
+
+int idem_redis_sentinel_missed(const char *place, const redisReply *reply,
+                               struct idem_redis_trouble *trouble)
+{
+    return idem_redis_trouble_set(trouble, IDEM_ERR_INVALID, false,
+                                  "what listens at %s is no Sentinel: name the sentinels, whose "
+                                  "port is 26379 unless set otherwise, or write redis: or "
+                                  "redis+cluster: in the store's URL (%.*s)",
+                                  place, words_size(reply), reply->str);
+}
+
+int idem_redis_sentinel_met(const char *place, struct idem_redis_trouble *trouble)
+{
+    return idem_redis_trouble_set(trouble, IDEM_ERR_INVALID, false,
+                                  "what listens at %s is a Sentinel and keeps no data: write "
+                                  "redis+sentinel://%s/NAME in the store's URL, with the name of "
+                                  "its master",
+                                  place, place);
 }
 
 /* What the letters of scripts stand for. */

@@ -215,6 +215,7 @@ int idem_redis_route_ask(struct idem_backend *store, const char *key,
     }
     if (!error)
         error = idem_redis_trouble_set(trouble, IDEM_ERR_UNAVAILABLE, true,
-                                       "the nodes of the Redis cluster do not agree on a slot");
+                                       "the nodes of the Redis cluster do not agree on a slot: see "
+                                       "`redis-cli --cluster check`");
     return error;
 }

@@ -28,9 +28,9 @@ static int salt_read(struct idem_backend *store, const char *key, int64_t deadli
         memcpy(ret_salt->bytes, reply->str, IDEM_SALT_SIZE);
     else if (reply->type == REDIS_REPLY_STRING || idem_redis_reply_is_error(reply, "WRONGTYPE"))
         error = idem_redis_trouble_set(trouble, IDEM_ERR_CORRUPT, false,
-                                       "the key %s in Redis holds something that idem did not "
-                                       "write: name another prefix in the store's URL",
-                                       key);
+                                       "the key %s in Redis at %s holds something that idem did "
+                                       "not write: name another prefix in the store's URL",
+                                       key, node->link.place);
     else if (*ret_found)
         error = idem_redis_reply_trouble(reply, node->link.place, trouble);
     freeReplyObject(reply);

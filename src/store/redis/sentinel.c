@@ -39,6 +39,8 @@ static int address_read(const struct idem_redis_link *link, const redisReply *re
 {
     unsigned long port;
 
+    if (idem_redis_reply_is_unknown(reply))
+        return idem_redis_sentinel_missed(link->place, reply, trouble);
     if (reply->type == REDIS_REPLY_NIL || idem_redis_reply_is_error(reply, "IDONTKNOW"))
         return idem_redis_trouble_set(trouble, IDEM_ERR_UNAVAILABLE, true,
                                       "the sentinel at %s knows no master \"%.64s\": see the name "
@@ -88,6 +90,7 @@ int idem_redis_sentinel_find(const struct idem_redis_options *options, int64_t d
                              struct idem_redis_trouble *trouble)
 {
     size_t count = options->server.host_count;
+    bool again = false;
     int error = IDEM_ERR_UNAVAILABLE;
 
     for (size_t i = 0; i < count; i++) {
@@ -99,7 +102,8 @@ int idem_redis_sentinel_find(const struct idem_redis_options *options, int64_t d
         error = sentinel_ask(options, &sentinel, now_us + share_us, ret_address, trouble);
         if (!error)
             break;
-        trouble->again = trouble->error != IDEM_ERR_NOMEM;
+        again = again || trouble->again;
+        trouble->again = again; /* the others may answer another time */
     }
     return error;
 }

@@ -49,6 +49,7 @@ void idem_redis_settings_info(struct idem_redis_settings *settings, const redisR
 {
     info_value(info, "redis_version", settings->version, sizeof settings->version);
     settings->valkey = info_is(info, "server_name", "valkey");
+    settings->sentinel = info_is(info, "redis_mode", "sentinel");
     settings->cluster = info_is(info, "cluster_enabled", "1");
     settings->master = info_is(info, "role", "master");
     info_value(info, "run_id", settings->run_id, sizeof settings->run_id);
@@ -101,6 +102,8 @@ static int judge_role(const struct idem_redis_settings *settings,
                       const struct idem_redis_options *options, const char *place,
                       struct idem_redis_trouble *trouble)
 {
+    if (settings->sentinel)
+        return idem_redis_sentinel_met(place, trouble);
     if (!settings->master)
         return idem_redis_trouble_set(trouble, IDEM_ERR_UNAVAILABLE, true,
                                       "Redis at %s is a replica and takes no writes: name the "

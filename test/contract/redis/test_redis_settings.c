@@ -244,8 +244,6 @@ static void databases_are_apart(void **state)
     redisFree(context);
     idem_store_close(store);
     idem_store_close(other);
-    snprintf(seventh, sizeof seventh, "redis://127.0.0.1:%d/999?sync=off", port);
-    refused(seventh, IDEM_ERR_UNAVAILABLE, "out of range");
 }
 
 static void prefixes_are_apart(void **state)
