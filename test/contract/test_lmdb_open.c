@@ -150,6 +150,30 @@ static void denied_names_directory_and_user(void **state)
     assert_int_equal(chmod(world->directory, 0700), 0);
 }
 
+/* What is printed goes nowhere, and least of all into the store. */
+static void without_streams_in_child(struct world *world)
+{
+    static const char noise[] = "printed";
+    struct idem_store *store;
+
+    for (int stream = 0; stream < 3; stream++)
+        close(stream);
+    if (idem_store_open(world->url, NULL, &store, NULL))
+        _exit(2);
+    for (int stream = 0; stream < 3; stream++)
+        if (write(stream, noise, sizeof noise) >= 0 || fcntl(stream, F_GETFD) >= 0)
+            _exit(3);
+    idem_store_close(store);
+}
+
+static void closed_streams_are_not_the_store(void **state)
+{
+    struct world *world = *state;
+
+    world_close(world);
+    in_child(without_streams_in_child, world);
+}
+
 static void second_handle_is_refused(void **state)
 {
     struct world *world = *state;
@@ -380,6 +404,8 @@ int main(void)
         RULE("a file is no directory", file_is_no_directory),
         RULE("directory and files are private to their user", files_are_private),
         RULE("permission denied names directory and user", denied_names_directory_and_user),
+        RULE("a closed standard stream does not become the store's file",
+             closed_streams_are_not_the_store),
         RULE("a second handle on one directory in one process is refused",
              second_handle_is_refused),
         RULE("a handle that was opened before a fork is refused after it",

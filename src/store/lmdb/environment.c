@@ -12,13 +12,16 @@
  *   9. with sync=always the names of new files are made as durable as what is in them
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "store/lmdb/lmdb_store.h"
 
 #define READERS_MAX 512 /* two for each process that has the store open */
+#define STREAMS     3   /* standard input, output and error have the lowest numbers */
 
 /* LMDB aborts the process after this, rightly: what it would do next to the file is not known. */
 static void environment_assert(MDB_env *env, const char *text)
@@ -258,13 +261,35 @@ static int names_sync(const struct idem_backend *store)
     return idem_lmdb_directory_sync(store->directory);
 }
 
+/*
+ * A process that closed a standard stream gives its number to the next file that it opens, and what
+ * is then printed would be written over the records. Takes those numbers meanwhile; how many.
+ */
+static size_t streams_hold(int held[STREAMS])
+{
+    size_t count = 0;
+    int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    while (fd >= 0 && fd < STREAMS) {
+        held[count++] = fd;
+        fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (fd >= 0)
+        close(fd);
+    return count;
+}
+
 static int environment_enter(struct idem_backend *store, struct idem_message *message)
 {
     unsigned flags = MDB_NOTLS | MDB_NORDAHEAD | (store->options.sync ? 0 : MDB_NOSYNC);
+    int held[STREAMS];
+    size_t count = streams_hold(held);
     int code = environment_configure(store);
 
     if (!code)
         code = mdb_env_open(store->env, store->directory, flags, 0600);
+    while (count > 0)
+        close(held[--count]);
     return idem_lmdb_failure(store, code, message);
 }
 
