@@ -7,7 +7,8 @@
 #include "store/redis/redis_store.h"
 #include "store/redis/script_text.h"
 
-#define NAMES_MAX 2
+#define NAMES_MAX   2
+#define KEPT_MORE_S 2 /* one to round up, one for the clock's going on meanwhile */
 
 /* "EVALSHA sha 2 key prefix:name", with `arguments` to follow; names up to a NULL. */
 static void script_begin(const struct idem_backend *store, enum idem_redis_script script,
@@ -64,6 +65,7 @@ static void claim_encode(const struct idem_claim *in, struct idem_redis_request 
         .principal = in->principal,
         .owner = in->owner,
     };
+    uint64_t kept_us = (uint64_t)in->lease_us + (uint64_t)in->unknown_ttl_us;
     struct idem_writer writer;
 
     argument_begin(request, 8 + 8 + 1 + 8, &writer);
@@ -73,6 +75,7 @@ static void claim_encode(const struct idem_claim *in, struct idem_redis_request 
     idem_write_u64(&writer, in->take_fence);
     argument_begin(request, idem_redis_claim_size(&record), &writer);
     idem_redis_claim_write(&writer, &record);
+    idem_redis_request_number(request, kept_us / IDEM_SECOND_US + KEPT_MORE_S);
 }
 
 static void renew_encode(const struct idem_renew *in, struct idem_redis_request *request)
@@ -223,7 +226,7 @@ static const struct {
     enum idem_redis_script script;
     size_t arguments;
 } shapes[IDEM_OP_COUNT] = {
-    [IDEM_OP_CLAIM] = {IDEM_REDIS_SCRIPT_CLAIM, 2},
+    [IDEM_OP_CLAIM] = {IDEM_REDIS_SCRIPT_CLAIM, 3},
     [IDEM_OP_RENEW] = {IDEM_REDIS_SCRIPT_RENEW, 1},
     [IDEM_OP_COMPLETE] = {IDEM_REDIS_SCRIPT_COMPLETE, 2},
     [IDEM_OP_FAIL] = {IDEM_REDIS_SCRIPT_FAIL, 2},

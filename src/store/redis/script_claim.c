@@ -3,6 +3,8 @@
 /*
  * ARGV[1]  lease, unknown_ttl, take, take_fence
  * ARGV[2]  owner, fingerprint, principal, and the rest of the record
+ * ARGV[3]  seconds to keep it for, as text: a little more than lease and unknown_ttl, as to write
+ *          the exact instant here would take as long as a command
  *
  * Most claims are of an id that is not there: one SET asks for what is there and takes the id if
  * that is nothing. A server that may not write now refuses it, even if there is something; one that
@@ -18,8 +20,7 @@ const char idem_redis_script_claim[] = LUA_SAME LUA_NOW
     "  local record = struct.pack(" LUA_HEAD ", 1, 1, 0, fence, attempt, lease, till, created,\n"
     "    now, expires) .. ARGV[2]\n"
     "  if never then return call('SET', KEYS[1], record, ...) end\n"
-    "  return call('SET', KEYS[1], record,\n"
-    "    'PXAT', string.format('%.0f', math.ceil(expires / 1000)), ...)\n"
+    "  return call('SET', KEYS[1], record, 'EX', ARGV[3], ...)\n"
     "end\n"
     "local old = keep(redis.pcall, now, 1, now, 'NX', 'GET')\n"
     "if not old then return struct.pack('>c1I8I8I4I8', 'A', now, now, 1, 0) end\n"
