@@ -73,18 +73,9 @@ static void *relay_run(void *argument)
 
 void relay_begin(struct relay *relay, int server_port)
 {
-    struct sockaddr_in place = {.sin_family = AF_INET};
-    socklen_t size = sizeof place;
-
     memset(relay, 0, sizeof *relay);
     relay->server_port = server_port;
-    relay->listener = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(relay->listener >= 0);
-    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(relay->listener, (struct sockaddr *)&place, size), 0);
-    assert_int_equal(listen(relay->listener, 8), 0);
-    assert_int_equal(getsockname(relay->listener, (struct sockaddr *)&place, &size), 0);
-    relay->port = ntohs(place.sin_port);
+    relay->listener = listener_open(&relay->port);
     assert_int_equal(pthread_create(&relay->thread, NULL, relay_run, relay), 0);
 }
 

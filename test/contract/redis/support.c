@@ -1,9 +1,11 @@
 #include "support.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -239,6 +241,21 @@ void control(const char *verb, const char *server)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int listener_open(int *ret_port)
+{
+    struct sockaddr_in place = {.sin_family = AF_INET};
+    socklen_t size = sizeof place;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_true(listener >= 0);
+    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(listener, (struct sockaddr *)&place, size), 0);
+    assert_int_equal(listen(listener, 8), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&place, &size), 0);
+    *ret_port = ntohs(place.sin_port);
+    return listener;
 }
 
 int64_t steady_us(void)

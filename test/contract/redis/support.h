@@ -46,6 +46,9 @@ const char *record_key(const char *url, const char *key); /* valid until the nex
 void control(const char *verb, const char *server);
 int64_t steady_us(void);
 
+/* Listens on a free port of this host. */
+int listener_open(int *ret_port);
+
 /* Polls until the condition holds; fails the test, naming it, after a minute. */
 void await(bool (*holds)(void *context), void *context, const char *what);
 

@@ -2,7 +2,6 @@
  * A URL that leads to something else than it says: each time one sentence that names the place and
  * says what to do, and never a password. Run with redis, sentinel, cluster and postgres.
  */
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -210,16 +209,8 @@ static void *stranger_run(void *argument)
 
 static void stranger_begin(struct stranger *stranger, const char *answer)
 {
-    struct sockaddr_in place = {.sin_family = AF_INET};
-    socklen_t size = sizeof place;
-
     *stranger = (struct stranger){.answer = answer};
-    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    stranger->listener = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(stranger->listener, (struct sockaddr *)&place, size), 0);
-    assert_int_equal(listen(stranger->listener, 8), 0);
-    assert_int_equal(getsockname(stranger->listener, (struct sockaddr *)&place, &size), 0);
-    stranger->port = ntohs(place.sin_port);
+    stranger->listener = listener_open(&stranger->port);
     assert_int_equal(pthread_create(&stranger->thread, NULL, stranger_run, stranger), 0);
 }
 
