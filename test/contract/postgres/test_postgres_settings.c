@@ -169,6 +169,23 @@ static size_t facts_with(struct idem_store *store, const char *name, const char 
     return found;
 }
 
+/* How a role wants names to be written changes nothing of what the functions are. */
+static void names_may_be_quoted(void **state)
+{
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(schema, "", url);
+    idem_store_close(store_make(url));
+    sql("ALTER ROLE idem SET quote_all_identifiers = on");
+    idem_store_close(store_open(url));
+    idem_store_close(store_make(url));
+    sql("ALTER ROLE idem RESET quote_all_identifiers");
+    idem_store_close(store_open(url));
+    schema_drop(schema);
+}
+
 static void facts_are_told(void **state)
 {
     const char *schema = schema_name();
@@ -322,11 +339,11 @@ static void damaged_records_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(urls_are_read_strictly),   cmocka_unit_test(socket_is_used),
-        cmocka_unit_test(password_is_never_told),   cmocka_unit_test(weak_settings_are_refused),
-        cmocka_unit_test(commits_are_synchronous),  cmocka_unit_test(facts_are_told),
-        cmocka_unit_test(size_is_kept_to),          cmocka_unit_test(large_answers_fit),
-        cmocka_unit_test(damaged_records_are_told),
+        cmocka_unit_test(urls_are_read_strictly),  cmocka_unit_test(socket_is_used),
+        cmocka_unit_test(password_is_never_told),  cmocka_unit_test(weak_settings_are_refused),
+        cmocka_unit_test(commits_are_synchronous), cmocka_unit_test(names_may_be_quoted),
+        cmocka_unit_test(facts_are_told),          cmocka_unit_test(size_is_kept_to),
+        cmocka_unit_test(large_answers_fit),       cmocka_unit_test(damaged_records_are_told),
     };
 
     return cmocka_run_group_tests_name("settings of a PostgreSQL store", tests, NULL, NULL);

@@ -35,7 +35,8 @@ WHERE expires_at > clock_timestamp();
 -- What the functions of this schema are, in short. That of the schema's own is kept beside its
 -- version, so one that was dropped or replaced by hand, or one that was put beside them, is noticed.
 CREATE OR REPLACE FUNCTION idempotency_rules() RETURNS bytea
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+SET quote_all_identifiers = off AS $$
     SELECT sha256(convert_to(string_agg(
         concat_ws(' ', p.oid::regprocedure::text, p.prosecdef, p.provolatile, p.prosrc),
         ' ' ORDER BY p.oid::regprocedure::text COLLATE "C"), 'UTF8'))
