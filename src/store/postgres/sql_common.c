@@ -87,7 +87,7 @@ const char *const idem_pg_sql_common[] = {
 "BEGIN",
 "    SELECT idempotency_above(fence_floor), sha256(salt) IS DISTINCT FROM p_salt",
 "    INTO v_above, v_other FROM idempotency_meta WHERE one;",
-"    IF v_other AND p_salt IS NOT NULL THEN",
+"    IF NOT FOUND OR (v_other AND p_salt IS NOT NULL) THEN",
 "        RAISE EXCEPTION 'another salt' USING ERRCODE = 'ID001';",
 "    END IF;",
 "    RETURN v_above;",

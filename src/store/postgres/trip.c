@@ -202,8 +202,8 @@ static bool failure_explain(struct idem_pg_link *link, const char *reason)
     else if (strcmp(link->sqlstate, IDEM_PG_STATE_SALT) == 0)
         idem_message_set(&link->message,
                          "the store behind this URL is no longer the one that was opened: its "
-                         "tables were made anew, or have taken over another store's records. Keys "
-                         "from before are not protected any more");
+                         "tables were emptied or made anew, or have taken over another store's "
+                         "records. Keys from before are not protected any more");
     else
         return false;
     return true;

@@ -262,6 +262,33 @@ static void made_anew_under_an_open_store(void **state)
     migrated(url, 0, VERSION, 0);
 }
 
+/* All rows are thrown away under it, or only the one that tells what store it is. */
+static void emptied_under_an_open_store(void **state)
+{
+    static const char *const emptied[] = {"idempotency_meta", "idempotency_keys, idempotency_meta"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof emptied / sizeof emptied[0]; i++) {
+        const char *schema = schema_name();
+        char url[URL_SIZE];
+        struct idem_store *store;
+        struct idem_op op;
+
+        url_make(schema, "", url);
+        store = store_make(url);
+        assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
+        sql("SET search_path = %s; TRUNCATE %s", schema, emptied[i]);
+        op_claim(&op, "new to both", "B");
+        replaced(store, &op);
+        assert_int_equal(sql("SELECT count(*) FROM %s.idempotency_keys WHERE state = 'processing' "
+                             "AND key = 'new to both'",
+                             schema),
+                         0);
+        idem_store_close(store);
+        sql("DROP SCHEMA %s CASCADE", schema);
+    }
+}
+
 /* Another process copies records into it from a store with another salt. */
 static void adopted_under_an_open_store(void **state)
 {
@@ -361,6 +388,7 @@ int main(void)
         cmocka_unit_test(lost_meta_is_told),
         cmocka_unit_test(changed_under_an_open_store),
         cmocka_unit_test(made_anew_under_an_open_store),
+        cmocka_unit_test(emptied_under_an_open_store),
         cmocka_unit_test(adopted_under_an_open_store),
         cmocka_unit_test(a_table_of_others_is_left),
         cmocka_unit_test(first_opening_makes_the_salt),

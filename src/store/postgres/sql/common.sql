@@ -115,8 +115,9 @@ BEGIN
     SELECT m.salt INTO salt FROM idempotency_meta m WHERE one;
 END $$;
 
--- The lowest fence that is above all that is gone. Fails when the caller's digests were made under
--- another salt: since it opened the store, that was made anew or has adopted another one's records.
+-- The lowest fence that is above all that is gone. Fails when the row is gone that tells it, or the
+-- caller's digests were made under another salt: since it opened the store, that was emptied or
+-- made anew, or has adopted another one's records.
 -- p_salt is the SHA-256 of the salt; NULL: no digest plays a part.
 --
 -- To be asked after a write: only then has whoever removed the id before committed, and from then
@@ -128,7 +129,7 @@ DECLARE
 BEGIN
     SELECT idempotency_above(fence_floor), sha256(salt) IS DISTINCT FROM p_salt
     INTO v_above, v_other FROM idempotency_meta WHERE one;
-    IF v_other AND p_salt IS NOT NULL THEN
+    IF NOT FOUND OR (v_other AND p_salt IS NOT NULL) THEN
         RAISE EXCEPTION 'another salt' USING ERRCODE = 'ID001';
     END IF;
     RETURN v_above;
