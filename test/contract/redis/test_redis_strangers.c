@@ -14,7 +14,8 @@
 
 #include "support.h"
 
-#define PASSWORD "secret-word"
+#define PASSWORD      "secret-word"
+#define PASSWORD_PART "secret-w"
 
 static const char *place_of(int port)
 {
@@ -36,7 +37,7 @@ static void told_of(const char *format, int port, int wanted_error, const char *
     snprintf(url, sizeof url, "%.*s%d%s", (int)(hole - format), format, port, hole + 2);
     error = idem_store_open(url, NULL, &store, &message);
     if (error != wanted_error || !strstr(message.text, words) ||
-        !strstr(message.text, place_of(port)) || strstr(message.text, PASSWORD))
+        !strstr(message.text, place_of(port)) || strstr(message.text, PASSWORD_PART))
         fail_msg("%s: %d (%s) instead of %d (%s)", url, error, message.text, wanted_error, words);
 }
 
@@ -179,6 +180,7 @@ static void server_of_another_protocol(void **state)
 struct stranger {
     int listener, port;
     const char *answer;
+    bool hangs_up; /* after its answer */
     bool ended;
     pthread_t thread;
 };
@@ -189,15 +191,17 @@ static void *stranger_run(void *argument)
     struct pollfd listener = {.fd = stranger->listener, .events = POLLIN};
     struct pollfd client = {.fd = -1, .events = POLLIN};
     char told_it[512];
+    bool over;
 
     while (!__atomic_load_n(&stranger->ended, __ATOMIC_SEQ_CST)) {
         if (client.fd < 0 && poll(&listener, 1, 10) > 0)
             client.fd = accept(stranger->listener, NULL, NULL);
         if (client.fd < 0 || poll(&client, 1, 10) <= 0)
             continue;
-        if (recv(client.fd, told_it, sizeof told_it, 0) > 0) {
+        over = recv(client.fd, told_it, sizeof told_it, 0) <= 0;
+        if (!over)
             (void)send(client.fd, stranger->answer, strlen(stranger->answer), MSG_NOSIGNAL);
-        } else {
+        if (over || stranger->hangs_up) {
             close(client.fd);
             client.fd = -1;
         }
@@ -207,9 +211,9 @@ static void *stranger_run(void *argument)
     return NULL;
 }
 
-static void stranger_begin(struct stranger *stranger, const char *answer)
+static void stranger_begin(struct stranger *stranger, const char *answer, bool hangs_up)
 {
-    *stranger = (struct stranger){.answer = answer};
+    *stranger = (struct stranger){.answer = answer, .hangs_up = hangs_up};
     stranger->listener = listener_open(&stranger->port);
     assert_int_equal(pthread_create(&stranger->thread, NULL, stranger_run, stranger), 0);
 }
@@ -226,9 +230,25 @@ static void nobody_answers(void **state)
     struct stranger stranger;
 
     (void)state;
-    stranger_begin(&stranger, "");
+    stranger_begin(&stranger, "", false);
     told_of("redis://127.0.0.1:%d?timeout=300ms", stranger.port, IDEM_ERR_TIMEOUT,
             "did not answer in time: see that it is Redis");
+    stranger_end(&stranger);
+    stranger_begin(&stranger, "", true);
+    told_of("redis://127.0.0.1:%d" EACH, stranger.port, IDEM_ERR_UNAVAILABLE,
+            "ends connections without an answer");
+    stranger_end(&stranger);
+}
+
+/* It speaks as Redis does, and goes: that is a connection that was lost. */
+static void one_answer_and_no_more(void **state)
+{
+    struct stranger stranger;
+
+    (void)state;
+    stranger_begin(&stranger, "+OK\r\n", true);
+    told_of("redis://:" PASSWORD "@127.0.0.1:%d" EACH, stranger.port, IDEM_ERR_UNAVAILABLE,
+            "was lost");
     stranger_end(&stranger);
 }
 
@@ -238,18 +258,20 @@ static void password_is_not_told_again(void **state)
     static const char *const answers[] = {
         "-ERR unknown command 'AUTH', with args beginning with: '" PASSWORD "' \r\n",
         "-ERR not allowed: AUTH " PASSWORD " (" PASSWORD ")\r\n",
+        "-ERR unknown command 'AUTH', with args beginning with: '" PASSWORD_PART "\r\n",
         "-WRONGPASS for " PASSWORD "\r\n",
     };
     static const char *const words[] = {"does not know a command that idem needs",
-                                        "an error that idem does not expect", "correct them"};
+                                        "an error that idem does not expect",
+                                        "does not know a command that idem needs", "correct them"};
 
     (void)state;
     for (size_t i = 0; i < COUNT(answers); i++) {
         struct stranger stranger;
 
-        stranger_begin(&stranger, answers[i]);
+        stranger_begin(&stranger, answers[i], false);
         told_of("redis://:" PASSWORD "@127.0.0.1:%d" EACH, stranger.port,
-                i == 0 ? IDEM_ERR_INVALID : IDEM_ERR_UNAVAILABLE, words[i]);
+                i % 2 == 0 ? IDEM_ERR_INVALID : IDEM_ERR_UNAVAILABLE, words[i]);
         stranger_end(&stranger);
     }
 }
@@ -266,6 +288,7 @@ int main(void)
         cmocka_unit_test(database_of_another_sort),
         cmocka_unit_test(server_of_another_protocol),
         cmocka_unit_test(nobody_answers),
+        cmocka_unit_test(one_answer_and_no_more),
         cmocka_unit_test(password_is_not_told_again),
     };
 
