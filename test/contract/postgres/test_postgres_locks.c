@@ -93,6 +93,40 @@ static void locked_row_is_waited_for(void **state)
     end(store);
 }
 
+/* A complete that was done is told so, though its record has expired while the batch waited. */
+static void completed_before_a_wait_is_ok(void **state)
+{
+    struct idem_store *store = fresh("timeout=30s");
+    PGconn *other = sql_connect("idem");
+    bool ascending = strcmp(hex_of("a"), hex_of("b")) < 0;
+    const char *first = ascending ? "a" : "b", *second = ascending ? "b" : "a";
+    struct idem_op renew, complete;
+    struct waiter waiter = {store, {&renew, &complete}, 2, 0};
+    pthread_t thread;
+
+    (void)state;
+    claimed(store, first, "A");
+    claimed(store, second, "A");
+    sql_state(other, "BEGIN; SELECT FROM %s.idempotency_keys WHERE id = '\\x%s' FOR UPDATE", schema,
+              hex_of(first));
+    memset(&renew, 0, sizeof renew);
+    renew.kind = IDEM_OP_RENEW;
+    renew.id = id_of(first);
+    renew.in.renew.owner = owner_of("A");
+    renew.in.renew.lease_us = LEASE;
+    op_verdict(&complete, IDEM_OP_COMPLETE, second, "A", text("paid"));
+    complete.in.verdict.ttl_us = 1;
+    assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
+    await(waits);
+    sql_state(other, "COMMIT");
+    pthread_join(thread, NULL);
+    assert_int_equal(waiter.error, IDEM_OK);
+    assert_int_equal(renew.result, IDEM_RESULT_OK);
+    assert_int_equal(complete.result, IDEM_RESULT_OK);
+    PQfinish(other);
+    end(store);
+}
+
 /* Nobody can hold a key's claims up by looking at its row. */
 static void replay_waits_for_nobody(void **state)
 {
@@ -491,6 +525,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(locked_row_is_waited_for),
+        cmocka_unit_test(completed_before_a_wait_is_ok),
         cmocka_unit_test(replay_waits_for_nobody),
         cmocka_unit_test(timed_out_op_is_not_applied_later),
         cmocka_unit_test(keys_are_locked_before_the_store),
