@@ -158,8 +158,8 @@ BEGIN
     RETURN NEXT o;
     IF v_count < cardinality(p_id) THEN
         FOR i IN 1 .. cardinality(p_id) LOOP
-            -- Ours are those with this owner and this instant: they are done, whether or not they
-            -- have expired since.
+            -- Ours are those with this owner and this instant. They are done, also if they have
+            -- expired since.
             CONTINUE WHEN p_op[i] = 'complete' AND EXISTS (SELECT FROM idempotency_keys k
                 WHERE k.id = p_id[i] AND k.owner = p_owner[i] AND k.state = 'completed'
                     AND k.updated_at = v_now);
