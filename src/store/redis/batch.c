@@ -125,6 +125,7 @@ static int item_send(struct idem_backend *store, struct idem_redis_item *item, i
     error = idem_redis_op_encode(store, item, &node->request, trouble);
     if (error)
         return error;
+    assert(node->sent_count < sizeof node->sent / sizeof node->sent[0]);
     node->sent[node->sent_count++] = item;
     *bytes += node->request.size - before;
     return IDEM_OK;

@@ -280,7 +280,8 @@ struct idem_redis_node {
     struct idem_redis_link link;
     struct idem_redis_settings settings;
     struct idem_redis_request request;
-    struct idem_redis_item *sent[IDEM_BATCH_MAX]; /* whose replies are to come, in this order */
+    /* Whose replies are to come, in this order; one more than a batch has looks at the salt. */
+    struct idem_redis_item *sent[IDEM_BATCH_MAX + 1];
     size_t sent_count;
     char mark[IDEM_REDIS_KEY_MAX]; /* a key in a slot of its own, to be written before WAIT */
     unsigned slots;                /* in a cluster: how many it serves */

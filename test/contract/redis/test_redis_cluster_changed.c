@@ -202,6 +202,34 @@ static void salt_moves(void **state)
     idem_store_close(store);
 }
 
+/* The largest batch, all of it to the node that is asked for the salt along. */
+static void full_batch_to_the_salt(void **state)
+{
+    static struct idem_op ops[IDEM_BATCH_MAX];
+    static struct idem_op *list[IDEM_BATCH_MAX];
+    char url[URL_SIZE], salt[URL_SIZE];
+    struct idem_store *store;
+    size_t i = 0;
+    int home;
+
+    (void)state;
+    url_make("IDEM_TEST_CLUSTER", "?timeout=20s", url);
+    snprintf(salt, sizeof salt, "%ssalt", prefix_of(url));
+    store = store_open(url);
+    home = slot_server(key_slot(salt));
+    while (slot_server(slot_of(url, keys[i])) != home)
+        i++;
+    for (size_t k = 0; k < IDEM_BATCH_MAX; k++) {
+        op_claim(&ops[k], keys[i], k == 0 ? "A" : "B");
+        list[k] = &ops[k];
+    }
+    assert_int_equal(idem_store_apply(store, list, IDEM_BATCH_MAX, NULL), 0);
+    wanted(ops[0].result, ACQUIRED);
+    for (size_t k = 1; k < IDEM_BATCH_MAX; k++)
+        wanted(ops[k].result, IN_PROGRESS);
+    idem_store_close(store);
+}
+
 /* Without the node that has the salt nothing is acknowledged, whoever else is there. */
 static void salt_that_does_not_answer(void **state)
 {
@@ -232,6 +260,7 @@ int main(void)
         cmocka_unit_test(what_was_there_stays),
         cmocka_unit_test(gateways_agree_after_a_flush),
         cmocka_unit_test(salt_moves),
+        cmocka_unit_test(full_batch_to_the_salt),
         cmocka_unit_test(salt_that_does_not_answer),
     };
 
