@@ -151,7 +151,7 @@ int idem_executor_apply_failed(struct idem_executor *executor, int error, const 
     if (idem_error_is_of_one_op(error))
         return 0;
     executor->applies_failed++;
-    if (error != IDEM_ERR_CORRUPT && error != IDEM_ERR_TIMEOUT &&
+    if (error != IDEM_ERR_CORRUPT && error != IDEM_ERR_TIMEOUT && error != IDEM_ERR_UNSAFE &&
         executor->applies_failed < IDEM_APPLY_FAILURES_MAX)
         return 0;
     executor->applies_failed = 0;

@@ -70,6 +70,10 @@ class Kind:
 
 
 class RedisKind(Kind):
+    def empty(self, store):
+        self.server.ask("EVAL", "for _, k in ipairs(redis.call('KEYS', ARGV[1])) do "
+                        "redis.call('DEL', k) end", "0", store.name + "*")
+
     def place(self, name):
         return self.server.url(), [f"prefix={name}"]
 
@@ -87,6 +91,10 @@ class RedisKind(Kind):
 
 class PostgresKind(Kind):
     FOLDER = "SCHEMA"  # what a store is in
+
+    def empty(self, store):
+        self.run(f"DROP SCHEMA {store.name} CASCADE")
+        subprocess.run([IDEM, "migrate", store.url()], check=True, stdout=subprocess.DEVNULL)
 
     def run(self, statement):
         return self.server.psql(statement)
@@ -123,6 +131,10 @@ class PostgresKind(Kind):
 
 class MariaDBKind(Kind):
     FOLDER = "DATABASE"
+
+    def empty(self, store):
+        self.run(f"DROP DATABASE {store.name}")
+        subprocess.run([IDEM, "migrate", store.url()], check=True, stdout=subprocess.DEVNULL)
 
     def run(self, statement):
         return self.server.sql(statement)
