@@ -97,6 +97,8 @@ static const struct complaint {
      "has fewer replicas in touch than its min-replicas-to-write"},
     {"MISCONF", IDEM_ERR_UNAVAILABLE, true,
      "refuses writes because it cannot write to its disk: see its log"},
+    {"UNBLOCKED", IDEM_ERR_UNAVAILABLE, true,
+     "became a replica while its own replicas were waited for"},
     {"UNKILLABLE", IDEM_ERR_UNAVAILABLE, true, "is held up by a script that has written"},
     {"MOVED", IDEM_ERR_INVALID, false, "is part of a cluster: write redis+cluster: in the URL"},
 };

@@ -1,4 +1,5 @@
 /* A master that fails over to its replica while ops run. Run with the real clock. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +73,47 @@ static void planned_failover_is_followed(void **state)
     claimant_end(&claimant);
 }
 
+static void *claim_run(void *argument)
+{
+    struct idem_store *store = argument;
+    struct idem_op op;
+
+    op_claim(&op, "waits", "A");
+    return apply(store, &op, NULL) == IDEM_OK && op.result == IDEM_RESULT_ACQUIRED ? store : NULL;
+}
+
+static bool somebody_waits(void *context)
+{
+    return strcmp(info_of(*(const int *)context, "clients", "blocked_clients"), "0") != 0;
+}
+
+/* A master that is demoted turns away who waits for its replicas; those ask the next one. */
+static void a_wait_that_is_broken_off_is_repeated(void **state)
+{
+    int master = master_port();
+    bool first = master == port_of("sentinel-master");
+    const char *replica = first ? "sentinel-replica" : "sentinel-master";
+    char url[URL_SIZE];
+    struct idem_store *store;
+    pthread_t thread;
+    void *done = NULL;
+
+    (void)state;
+    await(replica_follows, NULL, "a replica that follows");
+    snprintf(url, sizeof url,
+             "redis://127.0.0.1:%d?replicas=1&timeout=30s&prefix=broken-off:", master);
+    store = store_open(url);
+    control("stop", replica);
+    assert_int_equal(pthread_create(&thread, NULL, claim_run, store), 0);
+    await(somebody_waits, &master, "a claim that waits");
+    told(master, "REPLICAOF 127.0.0.1 1");
+    told(master, "REPLICAOF NO ONE");
+    control("cont", replica);
+    pthread_join(thread, &done);
+    assert_ptr_equal(done, store);
+    idem_store_close(store);
+}
+
 static void a_sentinel_that_hangs_is_passed_over(void **state)
 {
     char url[URL_SIZE];
@@ -122,6 +164,7 @@ int main(void)
         cmocka_unit_test(sentinels_may_ask_for_a_password),
         cmocka_unit_test(killed_master_loses_nothing_acknowledged),
         cmocka_unit_test(planned_failover_is_followed),
+        cmocka_unit_test(a_wait_that_is_broken_off_is_repeated),
     };
 
     return cmocka_run_group_tests_name("redis sentinel", tests, NULL, NULL);
