@@ -6,7 +6,9 @@
 --   2. What changes something locks the row, then asks for the time, then judges again.
 --   3. An expired row is as good as absent; only its fence is still respected.
 --   4. Rows are locked in ascending order of their ids, so that two batches do not wait for each
---      other; ids come in that order, but to resolve and forget. An id occurs once in a call.
+--      other; ids come in that order, but to resolve and forget. An id occurs once in a call. New
+--      ids of a batch are added before old ones are taken up: should two batches meet over that,
+--      the server ends one of them, which is repeated.
 --   5. Results are rows numbered by the op's place in the arrays, from 1. Row 0 speaks for every
 --      op that has no row of its own.
 --
