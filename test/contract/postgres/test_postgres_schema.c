@@ -324,6 +324,31 @@ static void a_table_of_others_is_left(void **state)
     sql("DROP SCHEMA %s CASCADE", schema);
 }
 
+/* The view of people: who reads it is not waited for, and a changed one is made anew. */
+static void a_view_is_made_anew_where_it_differs(void **state)
+{
+    static const char *const changed[] = {"id", "id, kind, 7 AS more"};
+    const char *schema = schema_name();
+    PGconn *reader = sql_connect("idem");
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(schema, "timeout=2s", url);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, VERSION);
+    sql_state(reader, "BEGIN; SELECT FROM %s.idempotency_records", schema);
+    migrated(url, IDEM_SCHEMA_LATEST, VERSION, VERSION);
+    PQfinish(reader);
+    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++) {
+        sql("DROP VIEW %s.idempotency_records; CREATE VIEW %s.idempotency_records AS SELECT %s "
+            "FROM %s.idempotency_keys",
+            schema, schema, changed[i], schema);
+        migrated(url, IDEM_SCHEMA_LATEST, VERSION, VERSION);
+        assert_int_equal(sql("SELECT count(body_size) FROM %s.idempotency_records", schema), 0);
+        assert_int_equal(tables_in(schema), 4);
+    }
+    migrated(url, 0, VERSION, 0);
+}
+
 static void first_opening_makes_the_salt(void **state)
 {
     const char *schema = schema_name();
@@ -391,6 +416,7 @@ int main(void)
         cmocka_unit_test(emptied_under_an_open_store),
         cmocka_unit_test(adopted_under_an_open_store),
         cmocka_unit_test(a_table_of_others_is_left),
+        cmocka_unit_test(a_view_is_made_anew_where_it_differs),
         cmocka_unit_test(first_opening_makes_the_salt),
         cmocka_unit_test(people_can_read_it),
     };

@@ -1,15 +1,6 @@
 -- Schema version 1, and all that follow: what may be made again at any time, also while gateways
 -- run. `idem migrate` does so when it finds its version.
 
--- In the order of time, so that claims append to it and sweeps eat it from the front. It is on the
--- guess and not on expires_at: a verdict moves expires_at and would have to write here as well.
-DO $$
-BEGIN
-    IF to_regclass('idempotency_keys_sweep') IS NULL THEN
-        CREATE INDEX idempotency_keys_sweep ON idempotency_keys (sweep_at);
-    END IF;
-END $$;
-
 -- Bytes for people: as text where they are text, otherwise with escapes.
 CREATE OR REPLACE FUNCTION idempotency_text(bytes bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
@@ -19,7 +10,10 @@ EXCEPTION WHEN others THEN
     RETURN encode(bytes, 'escape');
 END $$;
 
-CREATE OR REPLACE VIEW idempotency_records AS
+-- The view is made anew only where it differs: that waits for all who read it.
+DO $do$
+DECLARE
+    v_view text := $view$
 SELECT encode(id, 'hex') AS id, kind, idempotency_text(scope) AS scope,
     idempotency_text(key) AS key, idempotency_text(method) AS method,
     idempotency_text(path) AS path,
@@ -30,7 +24,20 @@ SELECT encode(id, 'hex') AS id, kind, idempotency_text(scope) AS scope,
     tombstone, octet_length(body) AS body_size, idempotency_text(resolved_by) AS resolved_by,
     idempotency_text(resolved_why) AS resolved_why, resolved_at
 FROM idempotency_keys
-WHERE expires_at > clock_timestamp();
+WHERE expires_at > clock_timestamp() $view$;
+BEGIN
+    EXECUTE 'CREATE VIEW idempotency_records_wanted AS' || v_view;
+    IF pg_get_viewdef(to_regclass('idempotency_records'))
+        IS DISTINCT FROM pg_get_viewdef('idempotency_records_wanted'::regclass) THEN
+        BEGIN
+            EXECUTE 'CREATE OR REPLACE VIEW idempotency_records AS' || v_view;
+        EXCEPTION WHEN invalid_table_definition THEN -- it has other columns
+            DROP VIEW idempotency_records;
+            EXECUTE 'CREATE VIEW idempotency_records AS' || v_view;
+        END;
+    END IF;
+    DROP VIEW idempotency_records_wanted;
+END $do$;
 
 -- What the functions of this schema are, in short. That of the schema's own is kept beside its
 -- version, so one that was dropped or replaced by hand, or one that was put beside them, is noticed.
@@ -73,4 +80,15 @@ BEGIN
     PERFORM one, schema_version, rules, made_schema, salt, fence_floor, swept_at, audit_number,
         audit_at
     FROM idempotency_meta LIMIT 0;
+END $$;
+
+-- Last, for whoever writes waits from then on until all of this is done.
+--
+-- In the order of time, so that claims append to it and sweeps eat it from the front. It is on the
+-- guess and not on expires_at: a verdict moves expires_at and would have to write here as well.
+DO $$
+BEGIN
+    IF to_regclass('idempotency_keys_sweep') IS NULL THEN
+        CREATE INDEX idempotency_keys_sweep ON idempotency_keys (sweep_at);
+    END IF;
 END $$;
