@@ -96,6 +96,15 @@ struct idem_mariadb_item *idem_mariadb_item_find(const struct idem_mariadb_batch
     return item;
 }
 
+/*
+ * Usually the clock is ahead of every fence that was ever given, and guess.c need not know the
+ * mark. It must know it while the clock is behind, because it was stepped back.
+ */
+void idem_mariadb_floor_seen(struct idem_backend *store, uint64_t fence_floor, int64_t now_us)
+{
+    store->fence_floor = now_us <= 0 || fence_floor >= (uint64_t)now_us ? fence_floor : 0;
+}
+
 /* The self-test cleans up after itself and must not fail for want of room. */
 bool idem_mariadb_room_for(const struct idem_mariadb_batch *batch, const struct idem_op *op)
 {

@@ -15,8 +15,7 @@ enum {
     ERROR_IDLE = 4031, /* MySQL: "disconnected by the server because of inactivity" */
     ERROR_SUPER_READ_ONLY = 1290,
     ERROR_READ_ONLY_TRANSACTION = 1792,
-    ERROR_SUBQUERY_ROWS = 1242, /* the guard of a batch: see guess.c */
-    ERROR_OFFLINE = 3032,       /* these in MySQL only */
+    ERROR_OFFLINE = 3032, /* these in MySQL only */
     ERROR_STARTING_OR_ENDING = 3168,
     ERROR_ROLLED_BACK_BY_PLUGIN = 3101, /* another member of its group was faster */
     ERROR_NOT_ENCRYPTED = 3159,
@@ -27,7 +26,7 @@ enum {
 static bool is_conflict(unsigned code)
 {
     return code == ER_LOCK_DEADLOCK || code == ER_LOCK_WAIT_TIMEOUT || code == ER_DUP_ENTRY ||
-           code == ERROR_SUBQUERY_ROWS || code == ERROR_ROLLED_BACK_BY_PLUGIN;
+           code == ER_DATA_OUT_OF_RANGE || code == ERROR_ROLLED_BACK_BY_PLUGIN;
 }
 
 /* All of the client library's own numbers are about the connection, or end it. */
@@ -82,6 +81,8 @@ int idem_mariadb_failure(struct idem_mariadb_link *link)
     link->code = mysql_errno(link->mysql);
     if (link->timed_out)
         return timed_out(link);
+    if (link->code == ER_DATA_OUT_OF_RANGE) /* the server's words are the guard, salt and all */
+        words = "each was removed, or waited for too long, while it was written";
     if (is_conflict(link->code))
         return idem_mariadb_fault(link, IDEM_MARIADB_AGAIN,
                                   "the MariaDB server had too many conflicts on these keys: %s",

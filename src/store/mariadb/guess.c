@@ -3,26 +3,39 @@
  *
  * What a claim usually finds is nothing, and what a verdict or a renewal finds is its own claim. So
  * the rules (idem_transition) are asked what the op does to that, at the instant 0; what they say
- * is written relative to the server's clock, and only where the server finds what was supposed:
+ * is written relative to the server's clock, and only where the server finds what was supposed. A
+ * batch is
  *
- *   SELECT the clock, the next fence INTO @n,@f
+ *   SET @n=the clock
  *   START TRANSACTION
  *   INSERT IGNORE …             claims: does nothing where a row is
  *   UPDATE … WHERE …            verdicts, renewals: one each, does nothing where the row is another
- *   SELECT @n,@f,the guard
+ *   SELECT the guard
  *   COMMIT
  *
- * What the server counts says where the guess was right. If one of several claims was wrong it does
- * not say which: all are looked at then, and each finds its own row as "the same claim again".
+ * and most of what a lone op takes is what each statement costs, however little it does: the server
+ * reads it, sends a packet, and wakes who waits for that. So a lone op goes by its statement's own
+ * clock instead of @n, and a lone verdict, which nothing has to guard, is its UPDATE alone. The
+ * clock is written as LAST_INSERT_ID(the clock), which the server tells with the statement's
+ * count, and which the guard can name.
  *
- * The guard is for a fence. A row that another connection removes while this one waits to insert it
- * may have had a fence above @f, if the clock was stepped back; its removal raises the mark in the
- * same transaction. So the mark is read again after the insert, and when it has reached @f a
- * subquery of two rows ends the batch before COMMIT: it rolls back, and goes the long way. So it
- * does when @n is old by then: a lease is given from when it was got, and not from when the wait
- * began; nor is one renewed that ended during the wait.
+ * The counts say where the guess was right. If one of several claims was wrong they do not say
+ * which: all are looked at then, and each finds its own row as "the same claim again".
+ *
+ * A claim's fence is the clock. Nothing is read before it is written; what it rests on is guarded
+ * by a look at the meta row after the insert, in the same transaction. The guard holds
+ *
+ *   when the store is still the one that was opened
+ *   when no fence as high as this was given to a row that was removed. A row that another
+ *     connection removes while this one waits to insert may have had one, if the clock was stepped
+ *     back; the removal raises the mark in its own transaction.
+ *   when the clock is not old by now: a lease is given from when it was got, and not from when a
+ *     wait began; nor is one renewed that ended during the wait.
+ *
+ * If not, an error ends the batch before COMMIT: it rolls back, and goes the long way.
  */
 #include <assert.h>
+#include <stdio.h>
 
 #include "store/keep.h"
 #include "store/mariadb/mariadb_store.h"
@@ -30,16 +43,22 @@
 /* Above this an instant that is written relative to the clock might overflow in the server. */
 #define RELATIVE_MAX (INT64_MAX / 2)
 
+#define CLOCK_SIZE 96
+
 /* One multi-statement in the making, and what came of it. */
 struct guess {
     struct idem_mariadb_batch *batch;
     struct idem_mariadb_item *claims[IDEM_BATCH_MAX], *others[IDEM_BATCH_MAX];
     unsigned claim_count, other_count;
-    unsigned first; /* the number of the first statement that writes */
+    bool lone;
+    char now[CLOCK_SIZE];        /* how the clock is written */
+    char first[CLOCK_SIZE + 16]; /* and so that it is told */
+    unsigned statements;
+    unsigned first_claim, first_other; /* the numbers of their statements */
+    uint64_t fence;                    /* of the claims, if the clock is not above it */
     uint64_t inserted;
     bool matched[IDEM_BATCH_MAX]; /* by the number among the others */
     int64_t now_us;
-    uint64_t fence;
 };
 
 /* What a verdict or renewal is supposed to find: its owner's claim, running. */
@@ -62,8 +81,9 @@ static struct idem_record supposed(const struct idem_op *op, int64_t now_us)
 
 /* Asks the rules, as if all was as supposed. */
 static void suppose(const struct idem_mariadb_batch *batch, struct idem_op *op, int64_t now_us,
-                    uint64_t fence_floor, struct idem_transition *ret_transition)
+                    struct idem_transition *ret_transition)
 {
+    uint64_t fence_floor = batch->store->fence_floor;
     struct idem_record record;
 
     if (op->kind == IDEM_OP_CLAIM) {
@@ -121,35 +141,60 @@ static void items_part(struct guess *guess)
     }
 }
 
-/* Not SET with a subquery: that locks the row that it reads, and would wait for a sweep. */
-static void clock_text(const struct guess *guess, struct idem_mariadb_text *text)
+/* A renewal tells the clock so often that it goes by the batch's. */
+static bool is_lone(const struct guess *guess)
 {
-    const struct idem_backend *store = guess->batch->store;
+    return guess->claim_count + guess->other_count == 1 &&
+           (guess->claim_count == 1 || guess->others[0]->op->kind != IDEM_OP_RENEW);
+}
 
-    idem_mariadb_text_add(text, guess->claim_count > 0 ? "SELECT " : "SET @n=");
-    idem_mariadb_text_now(text, store);
-    if (guess->claim_count == 0)
-        return;
-    idem_mariadb_text_add(text, ",GREATEST(");
-    idem_mariadb_text_now(text, store);
-    idem_mariadb_text_add(text, ",LEAST(fence_floor,18446744073709551614)+1)INTO @n,@f");
-    idem_mariadb_text_meta(text, store);
+static void clock_choose(struct guess *guess)
+{
+    const struct idem_clock *clock = guess->batch->store->clock;
+
+    guess->lone = is_lone(guess);
+    if (!guess->lone)
+        snprintf(guess->now, sizeof guess->now, "@n");
+    else if (clock)
+        snprintf(guess->now, sizeof guess->now, "%lld", (long long)idem_clock_now_us(clock));
+    else
+        snprintf(guess->now, sizeof guess->now, "%s", IDEM_MARIADB_NOW);
+    snprintf(guess->first, sizeof guess->first, "LAST_INSERT_ID(%s)", guess->now);
+}
+
+/* In a row, where columns that were written before can be named. */
+static struct idem_mariadb_clock clock_of(const struct guess *guess, const char *column)
+{
+    return (struct idem_mariadb_clock){guess->first, guess->lone ? column : guess->now};
+}
+
+/* Returns the statement's number. */
+static unsigned statement_begin(struct guess *guess, struct idem_mariadb_text *text,
+                                const char *words)
+{
+    if (guess->statements > 0)
+        idem_mariadb_text_add(text, ";");
+    idem_mariadb_text_add(text, words);
+    return guess->statements++;
 }
 
 static void claims_text(struct guess *guess, struct idem_mariadb_text *text)
 {
-    idem_mariadb_text_add(text, ";INSERT IGNORE INTO " IDEM_MARIADB_KEYS);
+    struct idem_mariadb_clock clock = clock_of(guess, "created_us");
+
+    guess->first_claim = statement_begin(guess, text, "INSERT IGNORE INTO " IDEM_MARIADB_KEYS);
     idem_mariadb_row_names(text);
     idem_mariadb_text_add(text, "VALUES");
     for (unsigned i = 0; i < guess->claim_count; i++) {
         struct idem_op *op = guess->claims[i]->op;
         struct idem_transition transition;
 
-        suppose(guess->batch, op, 0, 0, &transition);
+        suppose(guess->batch, op, 0, &transition);
+        guess->fence = transition.record.fence;
         if (i > 0)
             idem_mariadb_text_add(text, ",");
         idem_mariadb_row_values(text, &transition.record,
-                                idem_mariadb_sweep_hint(op, &transition.record), true);
+                                idem_mariadb_sweep_hint(op, &transition.record), &clock);
     }
 }
 
@@ -177,85 +222,87 @@ static void condition_text(const struct idem_op *op, struct idem_mariadb_text *t
 
 static void other_text(struct guess *guess, struct idem_op *op, struct idem_mariadb_text *text)
 {
+    struct idem_mariadb_clock clock = clock_of(guess, "updated_us");
     struct idem_transition transition;
     const struct idem_record *record = &transition.record;
 
-    suppose(guess->batch, op, 0, 0, &transition);
-    idem_mariadb_text_add(text, ";");
-    idem_mariadb_row_update(text, record, idem_mariadb_columns_of(op->kind), 0, true);
+    suppose(guess->batch, op, 0, &transition);
+    (void)statement_begin(guess, text, "");
+    idem_mariadb_row_update(text, record, idem_mariadb_columns_of(op->kind), 0, &clock);
     idem_mariadb_text_add(text, " WHERE id=");
     idem_mariadb_text_id(text, &op->id);
     idem_mariadb_text_add(text, " AND owner=");
     idem_mariadb_text_bytes(text, idem_bytes_make(record->owner.bytes, IDEM_OWNER_SIZE));
-    idem_mariadb_text_add(text, " AND expires_us>@n");
+    idem_mariadb_text_add(text, " AND expires_us>");
+    idem_mariadb_text_add(text, guess->now);
     condition_text(op, text);
 }
 
-static void guard_text(const struct guess *guess, struct idem_mariadb_text *text)
+/* Not with SET or DO: these lock the row that a subquery reads, and would wait for a sweep. */
+static void guard_text(struct guess *guess, struct idem_mariadb_text *text)
 {
     const struct idem_backend *store = guess->batch->store;
+    const char *then = guess->lone ? "LAST_INSERT_ID()" : guess->now;
 
-    idem_mariadb_text_add(text, guess->claim_count > 0 ? ",@f,IF(" : ",NULL,IF(");
+    (void)statement_begin(guess, text, IDEM_MARIADB_ONLY_IF);
     if (guess->claim_count > 0) {
         idem_mariadb_text_add(text, "(SELECT fence_floor");
         idem_mariadb_text_meta(text, store);
-        idem_mariadb_text_add(text, ")<@f AND ");
+        idem_mariadb_text_add(text, ")<");
+        idem_mariadb_text_fence(text, then, guess->fence);
+        idem_mariadb_text_add(text, " AND ");
     }
     idem_mariadb_text_now(text, store);
-    idem_mariadb_text_add(text, "<@n+");
+    idem_mariadb_text_add(text, "<");
+    idem_mariadb_text_add(text, then);
+    idem_mariadb_text_add(text, "+");
     idem_mariadb_text_signed(text, IDEM_MARIADB_FRESH_US);
     idem_mariadb_text_add(text, IDEM_MARIADB_OR_AGAIN);
 }
 
-/* A single verdict is a transaction by itself, and may be as late as it likes. */
-static bool needs_transaction(const struct guess *guess)
-{
-    return guess->claim_count > 0 || guess->other_count > 1 ||
-           guess->others[0]->op->kind == IDEM_OP_RENEW;
-}
-
 static void guess_text(struct guess *guess, struct idem_mariadb_text *text)
 {
-    bool transaction = needs_transaction(guess);
+    bool transaction;
 
     idem_mariadb_text_clear(text);
-    clock_text(guess, text);
+    clock_choose(guess);
+    /* A single verdict is a transaction by itself, and may be as late as it likes. */
+    transaction = !guess->lone || guess->claim_count > 0;
+    if (!guess->lone) {
+        (void)statement_begin(guess, text, "SET @n=");
+        idem_mariadb_text_now(text, guess->batch->store);
+    }
     if (transaction)
-        idem_mariadb_text_add(text, ";START TRANSACTION");
-    guess->first = transaction ? 2 : 1;
+        (void)statement_begin(guess, text, "START TRANSACTION");
     if (guess->claim_count > 0)
         claims_text(guess, text);
+    guess->first_other = guess->statements;
     for (unsigned i = 0; i < guess->other_count; i++)
         other_text(guess, guess->others[i]->op, text);
-    idem_mariadb_text_add(text, ";SELECT @n");
     if (transaction) {
         guard_text(guess, text);
-        idem_mariadb_text_add(text, ";COMMIT");
+        (void)statement_begin(guess, text, "COMMIT");
     }
-}
-
-static int told_take(struct guess *guess, MYSQL_RES *result)
-{
-    MYSQL_ROW row = mysql_fetch_row(result);
-
-    if (!row || !idem_mariadb_instant_read(row[0], &guess->now_us))
-        return IDEM_ERR_CORRUPT;
-    if (guess->claim_count > 0 && !idem_mariadb_number(row[1], &guess->fence))
-        return IDEM_ERR_CORRUPT;
-    return IDEM_OK;
+    text->statements = guess->statements;
 }
 
 static int guess_take(void *context, unsigned statement, MYSQL_RES **result, uint64_t affected)
 {
     struct guess *guess = context;
-    unsigned first_other = guess->first + (guess->claim_count > 0);
+    uint64_t told = mysql_insert_id(guess->batch->store->link.mysql);
 
-    if (*result)
-        return told_take(guess, *result);
-    if (statement == guess->first && guess->claim_count > 0)
+    (void)result;
+    if (guess->claim_count > 0 && statement == guess->first_claim)
         guess->inserted = affected;
-    else if (statement >= first_other && statement < first_other + guess->other_count)
-        guess->matched[statement - first_other] = affected == 1;
+    else if (statement >= guess->first_other && statement < guess->first_other + guess->other_count)
+        guess->matched[statement - guess->first_other] = affected == 1;
+    else
+        return IDEM_OK;
+    if (affected == 0)
+        return IDEM_OK;
+    if (told > INT64_MAX)
+        return IDEM_ERR_CORRUPT;
+    guess->now_us = (int64_t)told;
     return IDEM_OK;
 }
 
@@ -265,8 +312,7 @@ static void item_finish(const struct guess *guess, struct idem_mariadb_item *ite
     struct idem_transition transition;
 
     idem_op_deinit(item->op);
-    suppose(guess->batch, item->op, guess->now_us, guess->fence - 1, &transition);
-    assert(item->op->kind != IDEM_OP_CLAIM || item->op->out.fence == guess->fence);
+    suppose(guess->batch, item->op, guess->now_us, &transition);
     item->done = true;
 }
 
@@ -288,7 +334,7 @@ static void guess_finish(struct guess *guess)
 
 int idem_mariadb_guess(struct idem_mariadb_batch *batch)
 {
-    struct guess guess = {.batch = batch, .fence = 1};
+    struct guess guess = {.batch = batch};
     int error;
 
     items_part(&guess);
@@ -297,7 +343,8 @@ int idem_mariadb_guess(struct idem_mariadb_batch *batch)
     guess_text(&guess, &batch->store->text);
     error = idem_mariadb_run(batch->store, guess_take, &guess);
     if (error == IDEM_ERR_CORRUPT)
-        return idem_mariadb_replaced(batch->store);
+        return idem_mariadb_fault(&batch->store->link, error,
+                                  "the MariaDB server's clock is before 1970: set it");
     if (!error)
         guess_finish(&guess);
     return error;

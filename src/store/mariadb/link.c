@@ -16,6 +16,9 @@
 
 #include "store/mariadb/mariadb_store.h"
 
+#define PACKET_SIZE_MIN 11 /* bytes that tell of a statement that is done: a header, and counts */
+#define GATHER_MS       1
+
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 
 static void library_begin(void)
@@ -57,11 +60,36 @@ int idem_mariadb_fault(struct idem_mariadb_link *link, int error, const char *fo
     return error;
 }
 
+/* Tells the system how many bytes there must be for the socket to be readable. */
+static void readable_from(int socket, unsigned bytes)
+{
+    int least = (int)bytes;
+
+    (void)setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+}
+
+/*
+ * The server sends a packet for each statement of a batch when that is done. Whoever reads them one
+ * by one is woken as often, and where the two share a processor takes it from the server each time.
+ * So the socket is not readable before the last packet can be there. An error comes with fewer: the
+ * wait for it goes on as usual before long. Returns as poll() does.
+ */
+static int answers_gather(struct idem_mariadb_link *link, struct pollfd *socket)
+{
+    int left_ms = budget_left_ms(link);
+    int ready;
+
+    readable_from(socket->fd, link->awaited * PACKET_SIZE_MIN);
+    ready = poll(socket, 1, left_ms < GATHER_MS ? left_ms : GATHER_MS);
+    readable_from(socket->fd, 1);
+    return ready;
+}
+
 /* Waits for what a call of the library asked for; returns what has happened, in its words. */
 static int wait_for(struct idem_mariadb_link *link, int wanted)
 {
     struct pollfd socket = {.fd = mysql_get_socket(link->mysql)};
-    int ready;
+    int ready = 0;
 
     if (wanted & MYSQL_WAIT_READ)
         socket.events |= POLLIN;
@@ -69,9 +97,13 @@ static int wait_for(struct idem_mariadb_link *link, int wanted)
         socket.events |= POLLOUT;
     if (wanted & MYSQL_WAIT_EXCEPT)
         socket.events |= POLLPRI;
-    do {
+    if (wanted == MYSQL_WAIT_READ && link->awaited > 1)
+        ready = answers_gather(link, &socket);
+    while (ready <= 0) {
         ready = poll(&socket, 1, budget_left_ms(link));
-    } while (ready < 0 && errno == EINTR);
+        if (ready >= 0 || errno != EINTR)
+            break;
+    }
     if (ready > 0)
         return wanted & (MYSQL_WAIT_READ | MYSQL_WAIT_WRITE | MYSQL_WAIT_EXCEPT);
     link->timed_out = true;
@@ -171,6 +203,7 @@ static int query_failed(struct idem_mariadb_link *link)
     static const char words[] = "ROLLBACK";
     int error = idem_mariadb_failure(link);
 
+    link->awaited = 0;
     if (link->mysql && !query_send(link, words, sizeof words - 1)) {
         error = idem_mariadb_failure(link);
         idem_mariadb_disconnect(link);
@@ -187,12 +220,15 @@ int idem_mariadb_query(struct idem_mariadb_link *link, const struct idem_mariadb
         return idem_mariadb_fault(link, IDEM_ERR_NOMEM, "there is no memory left for a statement");
     if (!link->mysql)
         return idem_mariadb_fault(link, IDEM_MARIADB_LOST, "there is no connection");
+    link->awaited = text->statements;
     if (!query_send(link, text->data, text->size))
         return query_failed(link);
     for (unsigned statement = 0; next == 0; statement++) {
         MYSQL_RES *result;
         int error;
 
+        if (link->awaited > 0)
+            link->awaited--;
         if (!result_read(link, &result))
             return query_failed(link);
         error = take ? take(context, statement, &result, mysql_affected_rows(link->mysql)) : 0;

@@ -124,6 +124,7 @@ static int meta_take(struct locked *locked, MYSQL_RES *result)
         !idem_mariadb_instant_read(row[3], &locked->audit_us))
         return IDEM_ERR_CORRUPT;
     locked->fence_floor_seen = locked->fence_floor;
+    idem_mariadb_floor_seen(locked->batch->store, locked->fence_floor, locked->now_us);
     return IDEM_OK;
 }
 
@@ -296,7 +297,7 @@ static uint64_t inserts_text(const struct locked *locked, struct idem_mariadb_te
             idem_mariadb_row_names(text);
             idem_mariadb_text_add(text, "VALUES");
         }
-        idem_mariadb_row_values(text, &entry->record, entry->sweep_us, false);
+        idem_mariadb_row_values(text, &entry->record, entry->sweep_us, NULL);
         if (entry->fenced && entry->record.fence < fence)
             fence = entry->record.fence;
         any = true;
@@ -313,7 +314,7 @@ static void updates_text(const struct locked *locked, struct idem_mariadb_text *
 
         if (!is_updated(entry))
             continue;
-        idem_mariadb_row_update(text, &entry->record, entry->columns, entry->sweep_us, false);
+        idem_mariadb_row_update(text, &entry->record, entry->columns, entry->sweep_us, NULL);
         idem_mariadb_text_add(text, " WHERE id=");
         idem_mariadb_text_id(text, &entry->record.id);
         idem_mariadb_text_add(text, ";");
@@ -405,7 +406,7 @@ static void guard_text(const struct locked *locked, uint64_t fence, struct idem_
 
     if (fence == UINT64_MAX)
         return; /* nothing here depends on it */
-    idem_mariadb_text_add(text, "SELECT IF(");
+    idem_mariadb_text_add(text, IDEM_MARIADB_ONLY_IF);
     if (!locked->strict) {
         idem_mariadb_text_add(text, "(SELECT fence_floor");
         idem_mariadb_text_meta(text, store);

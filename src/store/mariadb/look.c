@@ -66,10 +66,11 @@ static int look_take(void *context, unsigned statement, MYSQL_RES **result, uint
         return IDEM_OK;
     }
     row = mysql_fetch_row(*result);
-    return row && idem_mariadb_instant_read(row[0], &look->now_us) &&
-                   idem_mariadb_number(row[1], &look->fence_floor)
-               ? IDEM_OK
-               : IDEM_ERR_CORRUPT;
+    if (!row || !idem_mariadb_instant_read(row[0], &look->now_us) ||
+        !idem_mariadb_number(row[1], &look->fence_floor))
+        return IDEM_ERR_CORRUPT;
+    idem_mariadb_floor_seen(look->batch->store, look->fence_floor, look->now_us);
+    return IDEM_OK;
 }
 
 /* `record` is NULL for nothing. False in *ret_same: the op would write, and is left as it was. */

@@ -91,6 +91,7 @@ struct idem_mariadb_options {
 struct idem_mariadb_text {
     char *data;
     size_t size, capacity;
+    unsigned statements; /* that are answered by one packet each; 0: others too, or not counted */
     bool failed;
 };
 
@@ -98,6 +99,7 @@ struct idem_mariadb_text {
 struct idem_mariadb_link {
     MYSQL *mysql;
     int64_t deadline_us; /* by the host's steady clock: nothing waits longer */
+    unsigned awaited;    /* packets that a query still has to be answered by, if that is known */
     bool timed_out;
     unsigned code; /* of the last failure: the server's or the client library's number */
     struct idem_message fault;
@@ -129,7 +131,8 @@ struct idem_backend {
     struct idem_mariadb_facts facts;
     struct idem_mariadb_space space;
     struct idem_salt salt;
-    bool made; /* by this opening: it is new */
+    uint64_t fence_floor; /* the mark, if the clock was behind it when it was last seen; else 0 */
+    bool made;            /* by this opening: it is new */
     pid_t pid;
 };
 
@@ -208,9 +211,17 @@ void idem_mariadb_text_id(struct idem_mariadb_text *text, const struct idem_id *
 
 /* " FROM … WHERE …": the meta row, if it is still that of the store that was opened. */
 void idem_mariadb_text_meta(struct idem_mariadb_text *text, const struct idem_backend *store);
-/* ",0,(…))": ends an IF( whose condition, if it does not hold, ends the batch. */
-#define IDEM_MARIADB_OR_AGAIN ",0,(SELECT 1 UNION SELECT 2))"
+/*
+ * Around a condition: a statement that does nothing if it holds, and else ends the batch. That
+ * there is no such number as e to the power of 999 is an error in every mode of the server, and the
+ * cheapest that a SELECT, which locks nothing, can run into.
+ */
+#define IDEM_MARIADB_ONLY_IF  "SELECT EXP(IF("
+#define IDEM_MARIADB_OR_AGAIN ",0,999))INTO @ok"
 void idem_mariadb_text_now(struct idem_mariadb_text *text, const struct idem_backend *store);
+
+/* The later of an instant that is written as `now`, and `fence`. */
+void idem_mariadb_text_fence(struct idem_mariadb_text *text, const char *now, uint64_t fence);
 
 /* mariadb.c: ends the link's patience so long from now. */
 void idem_mariadb_budget(struct idem_backend *store);
@@ -246,15 +257,23 @@ bool idem_mariadb_row_id(MYSQL_RES *result, MYSQL_ROW row, struct idem_id *ret_i
 bool idem_mariadb_number(const char *text, uint64_t *ret_number);
 bool idem_mariadb_instant_read(const char *text, int64_t *ret_instant_us);
 
+/* How the server's clock is written in one row. */
+struct idem_mariadb_clock {
+    const char *first; /* where it stands first: in created_us of a new row, in updated_us of one */
+    const char *again; /* in what comes after that */
+};
+
 /*
- * "(column,…)", "(value,…)" and "UPDATE … SET column=value,…". A `relative` record was made at the
- * instant 0, and its instants are written as so much after the variable @n; its fence is @f.
+ * "(column,…)", "(value,…)" and "UPDATE … SET column=value,…". With a clock the record was made at
+ * the instant 0, its instants are written as so much after the clock's, and its fence is the
+ * clock's unless its own is higher. The first instant in a row is the clock's own.
  */
 void idem_mariadb_row_names(struct idem_mariadb_text *text);
 void idem_mariadb_row_values(struct idem_mariadb_text *text, const struct idem_record *record,
-                             int64_t sweep_us, bool relative);
+                             int64_t sweep_us, const struct idem_mariadb_clock *clock);
 void idem_mariadb_row_update(struct idem_mariadb_text *text, const struct idem_record *record,
-                             unsigned columns, int64_t sweep_us, bool relative);
+                             unsigned columns, int64_t sweep_us,
+                             const struct idem_mariadb_clock *clock);
 
 /* When the sweeper is to look at a record that begins its life. */
 int64_t idem_mariadb_sweep_hint(const struct idem_op *op, const struct idem_record *record);
@@ -271,6 +290,9 @@ IDEM_MUST_CHECK int idem_mariadb_batch_run(struct idem_mariadb_batch *batch);
 bool idem_mariadb_room_for(const struct idem_mariadb_batch *batch, const struct idem_op *op);
 bool idem_mariadb_answer_fits(const struct idem_mariadb_batch *batch,
                               const struct idem_record *record);
+
+/* What was seen of the mark that outlives removed rows. */
+void idem_mariadb_floor_seen(struct idem_backend *store, uint64_t fence_floor, int64_t now_us);
 
 /* The first item of an id, or NULL. */
 struct idem_mariadb_item *idem_mariadb_item_find(const struct idem_mariadb_batch *batch,

@@ -2,6 +2,7 @@
  * A row of the table from and to a record. Enumerations go both ways as their numbers, which are
  * those of the record: the table shows the words.
  */
+#include <assert.h>
 
 #include "base/memory.h"
 #include "store/keep.h"
@@ -215,18 +216,26 @@ int idem_mariadb_row_read(MYSQL_RES *result, MYSQL_ROW row, struct idem_record *
 void idem_mariadb_row_names(struct idem_mariadb_text *text)
 {
     idem_mariadb_text_add(text,
-                          "(id,kind,scope,`key`,method,path,fingerprint_algorithm,fingerprint,"
-                          "principal,state,reason,owner,fence,attempt,lease_us,lease_until_us,"
-                          "created_us,updated_us,expires_us,status,flags,tombstone,resolved_by,"
-                          "resolved_why,resolved_us,headers,body,sweep_us)");
+                          "(id,created_us,updated_us,kind,scope,`key`,method,path,"
+                          "fingerprint_algorithm,fingerprint,principal,state,reason,owner,fence,"
+                          "attempt,lease_us,lease_until_us,expires_us,status,flags,tombstone,"
+                          "resolved_by,resolved_why,resolved_us,headers,body,sweep_us)");
 }
 
 /* The values in the making, named or not. */
 struct writing {
     struct idem_mariadb_text *text;
-    bool named, relative;
+    bool named;
     bool begun; /* the next one needs a comma before it */
+    const struct idem_mariadb_clock *clock;
+    const char *now; /* of the clock, in the next instant; NULL: instants are absolute */
 };
+
+static struct writing writing_begin(struct idem_mariadb_text *text, bool named,
+                                    const struct idem_mariadb_clock *clock)
+{
+    return (struct writing){text, named, !named, clock, clock ? clock->first : NULL};
+}
 
 static void name_add(struct writing *writing, const char *name)
 {
@@ -263,12 +272,17 @@ static void word_put(struct writing *writing, const char *name, int number)
 
 static void instant_write(struct writing *writing, int64_t instant_us)
 {
-    bool relative = writing->relative && instant_us != IDEM_NEVER_US;
-
-    if (relative)
-        idem_mariadb_text_add(writing->text, instant_us ? "@n+" : "@n");
-    if (!relative || instant_us)
+    if (!writing->now || instant_us == IDEM_NEVER_US) {
         idem_mariadb_text_signed(writing->text, instant_us);
+        return;
+    }
+    assert(instant_us == 0 || writing->now == writing->clock->again);
+    idem_mariadb_text_add(writing->text, writing->now);
+    writing->now = writing->clock->again;
+    if (instant_us) {
+        idem_mariadb_text_add(writing->text, "+");
+        idem_mariadb_text_signed(writing->text, instant_us);
+    }
 }
 
 static void instant_put(struct writing *writing, const char *name, int64_t instant_us)
@@ -302,8 +316,8 @@ static void fence_put(struct writing *writing, const struct idem_record *record)
 {
     bytes_put(writing, "owner", idem_bytes_make(record->owner.bytes, IDEM_OWNER_SIZE));
     name_add(writing, "fence");
-    if (writing->relative)
-        idem_mariadb_text_add(writing->text, "@f");
+    if (writing->now)
+        idem_mariadb_text_fence(writing->text, writing->now, record->fence);
     else
         idem_mariadb_text_unsigned(writing->text, record->fence);
     number_put(writing, "attempt", record->attempt);
@@ -335,15 +349,18 @@ static void answer_bytes_put(struct writing *writing, const struct idem_answer *
     bytes_put(writing, "body", answer->body);
 }
 
-/* Every column but the id, in the order of idem_mariadb_row_names(). */
+/*
+ * Every column but the id, in the order of idem_mariadb_row_names(). What is written of a row may
+ * be told from what was written of it before, so its own instant comes first.
+ */
 static void all_put(struct writing *writing, const struct idem_record *record, int64_t sweep_us)
 {
+    instant_put(writing, "created_us", record->created_us);
+    instant_put(writing, "updated_us", record->updated_us);
     claim_put(writing, record);
     state_put(writing, record);
     fence_put(writing, record);
     lease_put(writing, record);
-    instant_put(writing, "created_us", record->created_us);
-    instant_put(writing, "updated_us", record->updated_us);
     instant_put(writing, "expires_us", record->expires_us);
     answer_put(writing, &record->answer);
     resolution_put(writing, &record->resolution);
@@ -352,9 +369,9 @@ static void all_put(struct writing *writing, const struct idem_record *record, i
 }
 
 void idem_mariadb_row_values(struct idem_mariadb_text *text, const struct idem_record *record,
-                             int64_t sweep_us, bool relative)
+                             int64_t sweep_us, const struct idem_mariadb_clock *clock)
 {
-    struct writing writing = {text, false, relative, true};
+    struct writing writing = writing_begin(text, false, clock);
 
     idem_mariadb_text_add(text, "(");
     idem_mariadb_text_id(text, &record->id);
@@ -375,9 +392,10 @@ static void expiry_put(struct writing *writing, const struct idem_record *record
 }
 
 void idem_mariadb_row_update(struct idem_mariadb_text *text, const struct idem_record *record,
-                             unsigned columns, int64_t sweep_us, bool relative)
+                             unsigned columns, int64_t sweep_us,
+                             const struct idem_mariadb_clock *clock)
 {
-    struct writing writing = {text, true, relative, false};
+    struct writing writing = writing_begin(text, true, clock);
 
     idem_mariadb_text_add(text, "UPDATE " IDEM_MARIADB_KEYS " SET ");
     if (columns & IDEM_MARIADB_COLUMNS_ALL) {

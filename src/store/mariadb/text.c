@@ -22,6 +22,7 @@ void idem_mariadb_text_clear(struct idem_mariadb_text *text)
     if (text->capacity > CAPACITY_KEPT)
         idem_mariadb_text_deinit(text);
     text->size = 0;
+    text->statements = 0;
     text->failed = false;
 }
 
@@ -106,4 +107,17 @@ void idem_mariadb_text_now(struct idem_mariadb_text *text, const struct idem_bac
         idem_mariadb_text_signed(text, idem_clock_now_us(store->clock));
     else
         idem_mariadb_text_add(text, IDEM_MARIADB_NOW);
+}
+
+void idem_mariadb_text_fence(struct idem_mariadb_text *text, const char *now, uint64_t fence)
+{
+    if (fence <= 1) { /* no clock is before that */
+        idem_mariadb_text_add(text, now);
+        return;
+    }
+    idem_mariadb_text_add(text, "GREATEST(");
+    idem_mariadb_text_add(text, now);
+    idem_mariadb_text_add(text, ",");
+    idem_mariadb_text_unsigned(text, fence);
+    idem_mariadb_text_add(text, ")");
 }
