@@ -150,22 +150,24 @@ BEGIN
         headers = p_headers[i], body = p_body[i]
     FROM generate_series(1, cardinality(p_id)) AS i
     WHERE k.id = p_id[i] AND p_op[i] = 'complete' AND k.owner = p_owner[i]
-        AND k.state IN ('processing', 'unknown') AND k.expires_at > v_now;
+        AND k.state IN ('processing', 'unknown') AND k.expires_at > v_now
+        AND p_ttl[i] > interval '0';
     GET DIAGNOSTICS v_count = ROW_COUNT;
     o.n := 0;
     o.result := 'ok';
     o.at := v_now;
     RETURN NEXT o;
+    -- Those that are completed by now are told the same: it is the same word again. For that
+    -- they must have lived on for a moment: one without a ttl was left to this.
     IF v_count < cardinality(p_id) THEN
         FOR i IN 1 .. cardinality(p_id) LOOP
-            -- Ours are those with this owner and this instant. They are done, also if they have
-            -- expired since.
-            CONTINUE WHEN p_op[i] = 'complete' AND EXISTS (SELECT FROM idempotency_keys k
-                WHERE k.id = p_id[i] AND k.owner = p_owner[i] AND k.state = 'completed'
-                    AND k.updated_at = v_now);
             o := idempotency_verdict_one(i, p_op[i], p_id[i], p_owner[i], p_ttl[i], p_lease[i],
                 p_unknown_ttl[i], p_reason[i], p_status[i], p_flags[i], p_tombstone[i],
                 p_headers[i], p_body[i]);
+            IF o.result = 'lost' AND p_op[i] = 'complete' AND o.owner = p_owner[i]
+                AND o.state = 'completed' AND o.expires_at > v_now THEN
+                o.result := 'ok'; -- it has expired since, as after a wait for another row
+            END IF;
             o.headers := NULL;
             o.body := NULL;
             RETURN NEXT o;
