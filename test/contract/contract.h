@@ -90,6 +90,7 @@ int world_teardown(void **state);
 
 /* Turns the clock; negative is back. */
 void advance(struct world *world, int64_t length_us);
+void clock_turn(int64_t instant_us); /* of the servers; 0: it is the host's */
 
 struct idem_bytes text(const char *text);
 struct idem_id id_of(const char *key);

@@ -3,8 +3,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "servers.h"
 
 void crew_open(struct crew *crew, struct world *world, unsigned count)
 {
@@ -79,20 +80,12 @@ struct race {
     size_t count;
 };
 
-static int64_t monotonic_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * SECOND + now.tv_nsec / 1000;
-}
-
 /* Busy, as a pause would give the processor away for longer than is meant. */
 static void delay(unsigned length_us)
 {
-    int64_t begun_us = monotonic_us();
+    int64_t begun_us = steady_us();
 
-    while (monotonic_us() - begun_us < length_us) {
+    while (steady_us() - begun_us < length_us) {
     }
 }
 

@@ -15,8 +15,8 @@ static int64_t world_now(void *context)
     return __atomic_load_n(&world->now_us, __ATOMIC_SEQ_CST); /* another thread may turn it */
 }
 
-/* Where a server's clock is turned: what test/servers/turned_clock.c reads. */
-static int64_t *server_clock(void)
+/* What test/servers/turned_clock.c reads. */
+static int64_t *clock_file(void)
 {
     static int64_t *clock;
     const char *path = getenv("IDEM_TEST_CLOCK");
@@ -34,12 +34,17 @@ static int64_t *server_clock(void)
     return clock;
 }
 
+void clock_turn(int64_t instant_us)
+{
+    __atomic_store_n(clock_file(), instant_us, __ATOMIC_SEQ_CST);
+}
+
 void advance(struct world *world, int64_t length_us)
 {
     int64_t now_us = __atomic_add_fetch(&world->now_us, length_us, __ATOMIC_SEQ_CST);
 
     if (world->row->traits & TRAIT_SERVER)
-        __atomic_store_n(server_clock(), now_us, __ATOMIC_SEQ_CST);
+        clock_turn(now_us);
 }
 
 /* Makes the tables of a store that wants them, or (version 0) removes them. */

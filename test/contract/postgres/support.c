@@ -2,11 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-struct idem_message told;
 
 static const char *server_url(void)
 {
@@ -106,16 +102,6 @@ const char *sql_state(PGconn *connection, const char *format, ...)
     return state;
 }
 
-struct idem_store *store_open(const char *url)
-{
-    struct idem_message message = {""};
-    struct idem_store *store = NULL;
-
-    if (idem_store_open(url, NULL, &store, &message))
-        fail_msg("%s: %s", url, message.text);
-    return store;
-}
-
 struct idem_store *store_make(const char *url)
 {
     struct idem_message message = {""};
@@ -124,131 +110,6 @@ struct idem_store *store_make(const char *url)
     if (idem_store_migrate(url, IDEM_SCHEMA_LATEST, &migration, &message))
         fail_msg("%s: %s", url, message.text);
     return store_open(url);
-}
-
-void migrated(const char *url, int version, int from, int to)
-{
-    struct idem_message message = {""};
-    struct idem_migration migration = {.from = -1, .to = -1};
-
-    if (idem_store_migrate(url, version, &migration, &message))
-        fail_msg("%s: %s", url, message.text);
-    assert_int_equal(migration.from, from);
-    assert_int_equal(migration.to, to);
-}
-
-void migration_refused(const char *url, int version, int wanted, const char *words)
-{
-    struct idem_message message = {""};
-    struct idem_migration migration;
-    int error = idem_store_migrate(url, version, &migration, &message);
-
-    if (error != wanted || !strstr(message.text, words))
-        fail_msg("%d \"%s\" instead of %d \"%s\"", error, message.text, wanted, words);
-}
-
-void op_claim(struct idem_op *op, const char *key, const char *owner)
-{
-    struct idem_claim *in = &op->in.claim;
-
-    memset(op, 0, sizeof *op);
-    op->kind = IDEM_OP_CLAIM;
-    op->id = id_of(key);
-    in->kind = IDEM_KIND_HTTP;
-    in->scope = text("scope");
-    in->key = text(key);
-    in->method = text("POST");
-    in->path = text("/payments");
-    in->fingerprint = payload_of("payload");
-    in->principal = caller_of("alice");
-    in->owner = owner_of(owner);
-    in->lease_us = LEASE;
-    in->ttl_us = TTL;
-    in->unknown_ttl_us = UNKNOWN_TTL;
-}
-
-void op_verdict(struct idem_op *op, enum idem_op_kind kind, const char *key, const char *owner,
-                struct idem_bytes body)
-{
-    struct idem_verdict *in = &op->in.verdict;
-
-    memset(op, 0, sizeof *op);
-    op->kind = kind;
-    op->id = id_of(key);
-    in->owner = owner_of(owner);
-    in->answer.status = 201;
-    in->answer.body = body;
-    in->ttl_us = TTL;
-    in->lease_us = LEASE;
-}
-
-void op_get(struct idem_op *op, const char *key)
-{
-    memset(op, 0, sizeof *op);
-    op->kind = IDEM_OP_GET;
-    op->id = id_of(key);
-}
-
-int apply(struct idem_store *store, struct idem_op *op)
-{
-    told.text[0] = '\0';
-    return idem_store_apply(store, &op, 1, &told);
-}
-
-enum idem_result applied(struct idem_store *store, struct idem_op *op)
-{
-    if (apply(store, op))
-        fail_msg("%s: %s", idem_op_kind_text(op->kind), told.text);
-    return op->result;
-}
-
-enum idem_result claimed(struct idem_store *store, const char *key, const char *owner)
-{
-    struct idem_op op;
-    enum idem_result result;
-
-    op_claim(&op, key, owner);
-    result = applied(store, &op);
-    idem_op_deinit(&op);
-    return result;
-}
-
-enum idem_result completed(struct idem_store *store, const char *key, const char *owner,
-                           const char *body)
-{
-    struct idem_op op;
-    enum idem_result result;
-
-    op_verdict(&op, IDEM_OP_COMPLETE, key, owner, text(body));
-    result = applied(store, &op);
-    idem_op_deinit(&op);
-    return result;
-}
-
-void control(const char *verb)
-{
-    const char *program = getenv("IDEM_TEST_CONTROL");
-    pid_t child;
-    int status;
-
-    assert_non_null(program);
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        execl(program, program, verb, "postgres", (char *)NULL);
-        _exit(127);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-int64_t steady_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * SECOND + now.tv_nsec / 1000;
 }
 
 int64_t waiting_for(const char *what)

@@ -24,16 +24,15 @@ static void end(struct idem_store *store)
     sql("DROP SCHEMA %s CASCADE", schema);
 }
 
-/* Waits, for a minute at most, until SQL says yes. */
-static void await(const char *question)
+static bool is_yes(void *question)
 {
-    int64_t until_us = steady_us() + MINUTE;
+    return sql(question, schema) != 0;
+}
 
-    while (sql(question, schema) == 0) {
-        if (steady_us() > until_us)
-            fail_msg("it never came: %s", question);
-        (void)poll(NULL, 0, 5);
-    }
+/* Waits until SQL says yes. */
+static void await_yes(const char *question)
+{
+    await(is_yes, (void *)question, question);
 }
 
 static const char *hex_of(const char *key)
@@ -81,7 +80,7 @@ static void locked_row_is_waited_for(void **state)
     sql_state(other, "BEGIN; SELECT FROM %s.idempotency_keys FOR UPDATE", schema);
     op_verdict(&op, IDEM_OP_FAIL, "k", "A", text(""));
     assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
-    await(waits);
+    await_yes(waits);
     released_us = sql("SELECT extract(epoch FROM clock_timestamp()) * 1000000");
     sql_state(other, "COMMIT");
     pthread_join(thread, NULL);
@@ -109,15 +108,11 @@ static void completed_before_a_wait_is_ok(void **state)
     claimed(store, second, "A");
     sql_state(other, "BEGIN; SELECT FROM %s.idempotency_keys WHERE id = '\\x%s' FOR UPDATE", schema,
               hex_of(first));
-    memset(&renew, 0, sizeof renew);
-    renew.kind = IDEM_OP_RENEW;
-    renew.id = id_of(first);
-    renew.in.renew.owner = owner_of("A");
-    renew.in.renew.lease_us = LEASE;
+    op_renew(&renew, first, "A", LEASE);
     op_verdict(&complete, IDEM_OP_COMPLETE, second, "A", text("paid"));
     complete.in.verdict.ttl_us = 1;
     assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
-    await(waits);
+    await_yes(waits);
     sql_state(other, "COMMIT");
     pthread_join(thread, NULL);
     assert_int_equal(waiter.error, IDEM_OK);
@@ -156,8 +151,8 @@ static void timed_out_op_is_not_applied_later(void **state)
     claimed(store, "k", "A");
     sql_state(other, "BEGIN; SELECT FROM %s.idempotency_keys FOR UPDATE", schema);
     op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("late"));
-    assert_int_equal(apply(store, &op), IDEM_ERR_TIMEOUT);
-    await(
+    assert_int_equal(apply(store, &op, NULL), IDEM_ERR_TIMEOUT);
+    await_yes(
         "SELECT 1 - count(*) FROM pg_stat_activity WHERE query LIKE '%%%s%%' AND state = 'active' "
         "AND pid <> pg_backend_pid()");
     sql_state(other, "COMMIT");
@@ -192,7 +187,7 @@ static void deadlock_is_repeated(void **state)
               "WHERE id = '\\x%s' FOR UPDATE",
               schema, last);
     assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
-    await(waits);
+    await_yes(waits);
     assert_string_equal(sql_state(other,
                                   "SELECT FROM %s.idempotency_keys WHERE id = '\\x%s' FOR "
                                   "UPDATE",
@@ -206,8 +201,8 @@ static void deadlock_is_repeated(void **state)
         assert_int_equal(ops[i].result, IDEM_RESULT_OK);
         idem_op_deinit(&ops[i]);
     }
-    await("SELECT (deadlocks > 0 AND '%s' <> '')::int FROM pg_stat_database WHERE datname = "
-          "current_database()");
+    await_yes("SELECT (deadlocks > 0 AND '%s' <> '')::int FROM pg_stat_database WHERE datname = "
+              "current_database()");
     end(store);
 }
 
@@ -271,7 +266,7 @@ static void poisoned_op_is_told_apart(void **state)
     op_claim(&ops[2], "also good", "A");
     assert_int_equal(idem_store_apply(store, list, 3, NULL), IDEM_ERR_INVALID);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(apply(store, list[i]), i == 1 ? IDEM_ERR_INVALID : IDEM_OK);
+        assert_int_equal(apply(store, list[i], NULL), i == 1 ? IDEM_ERR_INVALID : IDEM_OK);
     assert_int_equal(ops[0].result, IDEM_RESULT_ACQUIRED);
     assert_int_equal(ops[2].result, IDEM_RESULT_ACQUIRED);
     end(store);
@@ -327,7 +322,7 @@ static void disk_without_any_room_is_an_error(void **state)
     claimed(store, "k", "A");
     sabotage("true", "53100", 1000);
     op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
-    assert_int_equal(apply(store, &op), IDEM_ERR_FULL);
+    assert_int_equal(apply(store, &op, NULL), IDEM_ERR_FULL);
     end(store);
 }
 
@@ -347,18 +342,19 @@ static void standby_that_is_not_waited_for(void **state)
     sql("ALTER DATABASE idem RESET client_min_messages");
     sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     sql("SELECT pg_reload_conf()");
-    await("SELECT (current_setting('synchronous_standby_names') = 'nobody' AND '%s' <> '')::int");
+    await_yes(
+        "SELECT (current_setting('synchronous_standby_names') = 'nobody' AND '%s' <> '')::int");
     op_claim(&op, "k", "A");
     assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
-    await(stuck); /* the wait of the commit is broken off … */
+    await_yes(stuck); /* the wait of the commit is broken off … */
     pthread_join(thread, NULL);
     assert_int_not_equal(waiter.error, IDEM_OK);
     op_claim(&op, "k", "A"); /* … and the claim is there to be seen, but not known to be safe */
     assert_int_equal(sql("SELECT count(*) FROM %s.idempotency_keys", schema), 1);
-    assert_int_not_equal(apply(store, &op), IDEM_OK);
+    assert_int_not_equal(apply(store, &op, NULL), IDEM_OK);
     sql("ALTER SYSTEM RESET synchronous_standby_names");
     sql("SELECT pg_reload_conf()");
-    await("SELECT (current_setting('synchronous_standby_names') = '' AND '%s' <> 'x')::int");
+    await_yes("SELECT (current_setting('synchronous_standby_names') = '' AND '%s' <> 'x')::int");
     assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
     end(store);
 }
@@ -466,7 +462,7 @@ static void keys_are_locked_before_the_store(void **state)
     sql_state(other, "BEGIN; SELECT FROM %s.idempotency_keys FOR UPDATE", schema);
     op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
     assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
-    await(waits);
+    await_yes(waits);
     assert_string_equal(sql_state(other,
                                   "SET LOCAL lock_timeout = '500ms'; UPDATE %s.idempotency_meta "
                                   "SET fence_floor = fence_floor",
@@ -504,8 +500,8 @@ static void record_that_goes_is_claimed_once(void **state)
         waiters[i] = (struct waiter){stores[i], {&ops[i]}, 1, 0};
         assert_int_equal(pthread_create(&threads[i], NULL, waiter_run, &waiters[i]), 0);
     }
-    await("SELECT (count(*) = 2)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
-          "AND query LIKE '%%%s%%' AND pid <> pg_backend_pid()");
+    await_yes("SELECT (count(*) = 2)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+              "AND query LIKE '%%%s%%' AND pid <> pg_backend_pid()");
     sql_state(other, "COMMIT");
     for (size_t i = 0; i < 2; i++) {
         pthread_join(threads[i], NULL);

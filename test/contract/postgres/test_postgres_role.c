@@ -120,10 +120,7 @@ static void people(struct idem_store *store)
     op.in.resolve.who = text("dana");
     op.in.resolve.ttl_us = TTL;
     run_one(store, &op, IDEM_RESULT_OK);
-    memset(&op, 0, sizeof op);
-    op.kind = IDEM_OP_FORGET;
-    op.id = id_of("a");
-    op.in.forget.who = text("dana");
+    op_forget(&op, "a", false);
     run_one(store, &op, IDEM_RESULT_OK);
 }
 

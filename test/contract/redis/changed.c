@@ -1,21 +1,9 @@
 #include "changed.h"
 
+#include <idem/executor.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
-
-const char *claim_fails(struct idem_store *store, const char *key, int wanted_error)
-{
-    static struct idem_message message;
-    struct idem_op op;
-    int error;
-
-    message.text[0] = '\0';
-    op_claim(&op, key, "A");
-    error = apply(store, &op, &message);
-    if (error != wanted_error)
-        fail_msg("%d (%s) instead of %d", error, message.text, wanted_error);
-    return message.text;
-}
 
 static void op_of_kind(struct idem_op *op, enum idem_op_kind kind, const struct idem_record *record)
 {
@@ -23,7 +11,7 @@ static void op_of_kind(struct idem_op *op, enum idem_op_kind kind, const struct 
     static const struct idem_sweep some = {.limit = 10};
     static const struct idem_audit entries = {.limit = 10};
 
-    op_verdict(op, kind, "k", "A", "paid");
+    op_verdict(op, kind, "k", "A", text("paid"));
     if (kind == IDEM_OP_CLAIM) {
         op_claim(op, "k", "A");
     } else if (kind == IDEM_OP_FORGET) {
@@ -31,7 +19,7 @@ static void op_of_kind(struct idem_op *op, enum idem_op_kind kind, const struct 
     } else if (kind != IDEM_OP_COMPLETE && kind != IDEM_OP_FAIL && kind != IDEM_OP_ABANDON) {
         memset(&op->in, 0, sizeof op->in);
         if (kind == IDEM_OP_RENEW)
-            op->in.renew = (struct idem_renew){owner_of("A"), LEASE, UNKNOWN_TTL};
+            op_renew(op, "k", "A", LEASE);
         else if (kind == IDEM_OP_SCAN)
             op->in.scan = all;
         else if (kind == IDEM_OP_SWEEP)
@@ -54,20 +42,23 @@ void every_op_fails(struct idem_store *store)
     op_of_kind(&get, IDEM_OP_GET, NULL);
     wanted(applied(memory, &get), FOUND);
     for (enum idem_op_kind kind = IDEM_OP_CLAIM; kind < IDEM_OP_COUNT; kind++) {
-        struct idem_message message = {""};
-        int error;
+        const char *sentence;
 
         op_of_kind(&op, kind, &get.out.found.record);
-        error = apply(store, &op, &message);
-        if (error != IDEM_ERR_UNSAFE || !strstr(message.text, "no longer holds the store"))
-            fail_msg("%s: %d (%s)", idem_op_kind_text(kind), error, message.text);
-        wanted(op.result, NONE);
+        sentence = apply_fails(store, &op, IDEM_ERR_UNSAFE);
+        if (!strstr(sentence, "no longer holds the store"))
+            fail_msg("%s: %s", idem_op_kind_text(kind), sentence);
     }
     idem_op_deinit(&get);
     idem_store_close(memory);
 }
 
-void gateway_begin(struct gateway *gateway, const char *url)
+struct gateway {
+    struct idem_executor *executor;
+    unsigned failures; /* claims that failed, and were sent again */
+};
+
+static void gateway_begin(struct gateway *gateway, const char *url)
 {
     static const struct idem_executor_options options = {.sweep_us = -1};
     struct idem_message message = {""};
@@ -109,7 +100,7 @@ static int claim_once(struct gateway *gateway, struct asked *asked, const char *
 }
 
 /* As a client does that is told to come again. */
-enum idem_result gateway_claims(struct gateway *gateway, const char *key, const char *owner)
+static enum idem_result gateway_claims(struct gateway *gateway, const char *key, const char *owner)
 {
     int64_t deadline_us = steady_us() + MINUTE;
     struct asked asked;
@@ -126,7 +117,37 @@ enum idem_result gateway_claims(struct gateway *gateway, const char *key, const 
     return result;
 }
 
-void gateway_end(struct gateway *gateway)
+static void gateway_end(struct gateway *gateway)
 {
     idem_executor_free(gateway->executor, SECOND);
+}
+
+/* One of the three acquires the key, and the others know of it. */
+static void one_executes(struct gateway gateways[3], unsigned first, const char *key)
+{
+    wanted(gateway_claims(&gateways[first % 3], key, "A"), ACQUIRED);
+    wanted(gateway_claims(&gateways[(first + 1) % 3], key, "B"), IN_PROGRESS);
+    wanted(gateway_claims(&gateways[(first + 2) % 3], key, "C"), IN_PROGRESS);
+}
+
+unsigned gateways_agree(const char *url, void (*flush)(void), unsigned count)
+{
+    struct gateway gateways[3];
+    char key[32];
+
+    gateway_begin(&gateways[0], url);
+    gateway_begin(&gateways[1], url);
+    wanted(gateway_claims(&gateways[0], "before", "A"), ACQUIRED);
+    wanted(gateway_claims(&gateways[1], "before", "B"), IN_PROGRESS);
+    flush();
+    gateway_begin(&gateways[2], url);
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "k%u", i);
+        one_executes(gateways, i, key);
+    }
+    assert_true(gateways[0].failures > 0);
+    assert_true(gateways[1].failures > 0);
+    for (size_t i = 0; i < COUNT(gateways); i++)
+        gateway_end(&gateways[i]);
+    return gateways[2].failures;
 }

@@ -38,9 +38,7 @@ static void replica_answers_nothing(void **state)
     wanted(claimed(store, "k", "A"), ACQUIRED);
     wanted(completed(store, "k", "A", "paid"), OK);
     wanted(claimed(store, "l", "A"), ACQUIRED);
-    memset(&op, 0, sizeof op);
-    op.kind = IDEM_OP_GET;
-    op.id = id_of("k");
+    op_get(&op, "k");
     wanted(applied(store, &op), FOUND);
     put.in.put.record = op.out.found.record;
     wanted(applied(store, &put), OK);
@@ -191,7 +189,6 @@ static void another_connection_is_asked_once(void **state)
 static void no_part_of_a_batch_is_applied(void **state)
 {
     static struct idem_op ops[IDEM_BATCH_MAX];
-    static struct idem_op *list[IDEM_BATCH_MAX];
     static char keys[IDEM_BATCH_MAX][16];
     char url[URL_SIZE];
     struct idem_store *store;
@@ -203,43 +200,26 @@ static void no_part_of_a_batch_is_applied(void **state)
     for (size_t i = 0; i < IDEM_BATCH_MAX; i++) {
         snprintf(keys[i], sizeof keys[i], "k%zu", i);
         op_claim(&ops[i], keys[i], "A");
-        list[i] = &ops[i];
     }
-    assert_int_equal(idem_store_apply(store, list, IDEM_BATCH_MAX, NULL), IDEM_ERR_UNSAFE);
+    assert_int_equal(apply_batch(store, ops, IDEM_BATCH_MAX, NULL), IDEM_ERR_UNSAFE);
     for (size_t i = 0; i < IDEM_BATCH_MAX; i++)
         wanted(ops[i].result, NONE);
     assert_int_equal(told(port, "DBSIZE"), 0);
     idem_store_close(store);
 }
 
-/*
- * Two gateways, and a third that comes when all is thrown away: of whatever key they claim then one
- * executes, and the others know of it. Nobody is told that it is another request.
- */
+static void flush(void)
+{
+    told(port, "FLUSHALL");
+}
+
 static void gateways_agree_after_a_flush(void **state)
 {
-    struct gateway gateways[3];
-    char url[URL_SIZE], key[32];
+    char url[URL_SIZE];
 
     (void)state;
     url_make("IDEM_TEST_REDIS", "?timeout=20s", url);
-    gateway_begin(&gateways[0], url);
-    gateway_begin(&gateways[1], url);
-    wanted(gateway_claims(&gateways[0], "before", "A"), ACQUIRED);
-    wanted(gateway_claims(&gateways[1], "before", "B"), IN_PROGRESS);
-    told(port, "FLUSHALL");
-    gateway_begin(&gateways[2], url);
-    for (unsigned i = 0; i < 12; i++) {
-        snprintf(key, sizeof key, "k%u", i);
-        wanted(gateway_claims(&gateways[i % 3], key, "A"), ACQUIRED);
-        wanted(gateway_claims(&gateways[(i + 1) % 3], key, "B"), IN_PROGRESS);
-        wanted(gateway_claims(&gateways[(i + 2) % 3], key, "C"), IN_PROGRESS);
-    }
-    assert_true(gateways[0].failures > 0);
-    assert_true(gateways[1].failures > 0);
-    assert_int_equal(gateways[2].failures, 0);
-    for (size_t i = 0; i < COUNT(gateways); i++)
-        gateway_end(&gateways[i]);
+    assert_int_equal(gateways_agree(url, flush, 12), 0);
 }
 
 int main(void)
@@ -256,6 +236,7 @@ int main(void)
         cmocka_unit_test(gateways_agree_after_a_flush),
     };
 
+    op_lease_us = 5 * MINUTE;
     port = port_of("redis");
     return cmocka_run_group_tests_name("redis changed", tests, NULL, NULL);
 }

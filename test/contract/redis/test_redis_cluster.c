@@ -2,8 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "claimant.h"
+#include "../claimant.h"
 #include "nodes.h"
+#include "support.h"
 
 #define BATCH 120
 
@@ -11,7 +12,7 @@ static void ops_go_to_every_node(void **state)
 {
     static struct idem_op ops[BATCH];
     static char keys[BATCH / 3][32];
-    struct idem_op *list[BATCH], scan = {.kind = IDEM_OP_SCAN, .in.scan.limit = IDEM_SCAN_MAX};
+    struct idem_op scan = {.kind = IDEM_OP_SCAN, .in.scan.limit = IDEM_SCAN_MAX};
     char url[URL_SIZE];
     struct idem_store *store;
 
@@ -22,11 +23,9 @@ static void ops_go_to_every_node(void **state)
         snprintf(keys[i], sizeof keys[i], "k%u", i);
         op_claim(&ops[3 * i], keys[i], "A");
         op_claim(&ops[3 * i + 1], keys[i], "B");
-        op_verdict(&ops[3 * i + 2], IDEM_OP_COMPLETE, keys[i], "A", keys[i]);
+        op_verdict(&ops[3 * i + 2], IDEM_OP_COMPLETE, keys[i], "A", text(keys[i]));
     }
-    for (unsigned i = 0; i < BATCH; i++)
-        list[i] = &ops[i];
-    assert_int_equal(idem_store_apply(store, list, BATCH, NULL), 0);
+    assert_int_equal(apply_batch(store, ops, BATCH, NULL), 0);
     for (unsigned i = 0; i < BATCH / 3; i++) {
         wanted(ops[3 * i].result, ACQUIRED);
         wanted(ops[3 * i + 1].result, IN_PROGRESS);
@@ -75,7 +74,7 @@ static void ops_follow_a_slot_that_moves(void **state)
 /* Several ops on one id in one batch keep their order while its slot is on the move. */
 static void order_survives_a_move(void **state)
 {
-    struct idem_op ops[5], *list[5];
+    struct idem_op ops[5];
     char url[URL_SIZE];
     struct idem_store *store;
     unsigned slot;
@@ -90,12 +89,10 @@ static void order_survives_a_move(void **state)
     move_begin(slot, from, to);
     op_claim(&ops[0], "k", "A");
     op_claim(&ops[1], "k", "B");
-    op_verdict(&ops[2], IDEM_OP_FAIL, "k", "A", NULL);
+    op_verdict(&ops[2], IDEM_OP_FAIL, "k", "A", text(""));
     op_forget(&ops[3], "k", false);
     op_claim(&ops[4], "k", "C");
-    for (size_t i = 0; i < COUNT(ops); i++)
-        list[i] = &ops[i];
-    assert_int_equal(idem_store_apply(store, list, COUNT(ops), NULL), 0);
+    assert_int_equal(apply_batch(store, ops, COUNT(ops), NULL), 0);
     wanted(ops[0].result, ACQUIRED);
     wanted(ops[1].result, IN_PROGRESS);
     wanted(ops[2].result, OK);
@@ -286,5 +283,6 @@ int main(void)
         cmocka_unit_test(killed_master_loses_nothing_acknowledged),
     };
 
+    op_lease_us = 5 * MINUTE;
     return cmocka_run_group_tests_name("redis cluster", tests, NULL, NULL);
 }

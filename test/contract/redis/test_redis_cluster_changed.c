@@ -31,13 +31,9 @@ static long long keys_count(void)
 static int claim_all(struct idem_store *store, const char *owner, struct idem_op ops[KEYS],
                      struct idem_message *ret_message)
 {
-    struct idem_op *list[KEYS];
-
-    for (size_t i = 0; i < KEYS; i++) {
+    for (size_t i = 0; i < KEYS; i++)
         op_claim(&ops[i], keys[i], owner);
-        list[i] = &ops[i];
-    }
-    return idem_store_apply(store, list, KEYS, ret_message);
+    return apply_batch(store, ops, KEYS, ret_message);
 }
 
 static void all_fail(struct idem_store *store, const char *owner)
@@ -138,7 +134,7 @@ static void what_was_there_stays(void **state)
     store = store_open(url);
     for (size_t i = 0; i < KEYS; i++) {
         wanted(claimed(store, keys[i], "A"), ACQUIRED);
-        op_verdict(&op, IDEM_OP_ABANDON, keys[i], "A", NULL);
+        op_verdict(&op, IDEM_OP_ABANDON, keys[i], "A", text(""));
         wanted(applied(store, &op), OK);
     }
     key_rename(salt, kept);
@@ -155,26 +151,11 @@ static void what_was_there_stays(void **state)
 
 static void gateways_agree_after_a_flush(void **state)
 {
-    struct gateway gateways[3];
     char url[URL_SIZE];
 
     (void)state;
     url_make("IDEM_TEST_CLUSTER", "?timeout=20s", url);
-    gateway_begin(&gateways[0], url);
-    gateway_begin(&gateways[1], url);
-    wanted(gateway_claims(&gateways[0], "before", "A"), ACQUIRED);
-    wanted(gateway_claims(&gateways[1], "before", "B"), IN_PROGRESS);
-    flush_all();
-    gateway_begin(&gateways[2], url);
-    for (unsigned i = 0; i < KEYS; i++) {
-        wanted(gateway_claims(&gateways[i % 3], keys[i], "A"), ACQUIRED);
-        wanted(gateway_claims(&gateways[(i + 1) % 3], keys[i], "B"), IN_PROGRESS);
-        wanted(gateway_claims(&gateways[(i + 2) % 3], keys[i], "C"), IN_PROGRESS);
-    }
-    assert_true(gateways[0].failures > 0);
-    assert_true(gateways[1].failures > 0);
-    for (size_t i = 0; i < COUNT(gateways); i++)
-        gateway_end(&gateways[i]);
+    (void)gateways_agree(url, flush_all, KEYS);
 }
 
 /* A move of the salt's own slot is followed. */
@@ -206,7 +187,6 @@ static void salt_moves(void **state)
 static void full_batch_to_the_salt(void **state)
 {
     static struct idem_op ops[IDEM_BATCH_MAX];
-    static struct idem_op *list[IDEM_BATCH_MAX];
     char url[URL_SIZE], salt[URL_SIZE];
     struct idem_store *store;
     size_t i = 0;
@@ -219,11 +199,9 @@ static void full_batch_to_the_salt(void **state)
     home = slot_server(key_slot(salt));
     while (slot_server(slot_of(url, keys[i])) != home)
         i++;
-    for (size_t k = 0; k < IDEM_BATCH_MAX; k++) {
+    for (size_t k = 0; k < IDEM_BATCH_MAX; k++)
         op_claim(&ops[k], keys[i], k == 0 ? "A" : "B");
-        list[k] = &ops[k];
-    }
-    assert_int_equal(idem_store_apply(store, list, IDEM_BATCH_MAX, NULL), 0);
+    assert_int_equal(apply_batch(store, ops, IDEM_BATCH_MAX, NULL), 0);
     wanted(ops[0].result, ACQUIRED);
     for (size_t k = 1; k < IDEM_BATCH_MAX; k++)
         wanted(ops[k].result, IN_PROGRESS);
@@ -264,6 +242,7 @@ int main(void)
         cmocka_unit_test(salt_that_does_not_answer),
     };
 
+    op_lease_us = 5 * MINUTE;
     for (size_t i = 0; i < KEYS; i++)
         snprintf(keys[i], sizeof keys[i], "k%zu", i);
     return cmocka_run_group_tests_name("redis cluster, changed", tests, NULL, NULL);

@@ -1,14 +1,15 @@
 /* Connections that break, servers that stop, stand still or forget scripts. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../claimant.h"
+#include "../killer.h"
 #include "base/memory.h"
-#include "claimant.h"
 #include "store/redis/redis_store.h"
+#include "support.h"
 
 #define BATCH 200
 
@@ -35,7 +36,7 @@ static void order_survives_lost_scripts(void **state)
 {
     char url[URL_SIZE];
     struct idem_store *store;
-    struct idem_op ops[4], *list[4];
+    struct idem_op ops[4];
 
     (void)state;
     url_make("IDEM_TEST_REDIS", "", url);
@@ -43,11 +44,9 @@ static void order_survives_lost_scripts(void **state)
     told(port, "SCRIPT FLUSH");
     op_claim(&ops[0], "k", "A");
     op_claim(&ops[1], "k", "B");
-    op_verdict(&ops[2], IDEM_OP_FAIL, "k", "A", NULL);
+    op_verdict(&ops[2], IDEM_OP_FAIL, "k", "A", text(""));
     op_claim(&ops[3], "k", "C");
-    for (size_t i = 0; i < COUNT(ops); i++)
-        list[i] = &ops[i];
-    assert_int_equal(idem_store_apply(store, list, COUNT(ops), NULL), 0);
+    assert_int_equal(apply_batch(store, ops, COUNT(ops), NULL), 0);
     wanted(ops[0].result, ACQUIRED);
     wanted(ops[1].result, IN_PROGRESS);
     wanted(ops[2].result, OK);
@@ -60,7 +59,7 @@ static void order_survives_a_script_that_is_there(void **state)
 {
     char url[URL_SIZE];
     struct idem_store *store;
-    struct idem_op ops[2], *list[2] = {&ops[0], &ops[1]};
+    struct idem_op ops[2];
 
     (void)state;
     url_make("IDEM_TEST_REDIS", "", url);
@@ -68,14 +67,18 @@ static void order_survives_a_script_that_is_there(void **state)
     told(port, "SCRIPT FLUSH");
     told(port, "SCRIPT LOAD %s", idem_redis_script_texts[IDEM_REDIS_SCRIPT_GET]);
     op_claim(&ops[0], "k", "A");
-    op_forget(&ops[1], "k", false);
-    ops[1].kind = IDEM_OP_GET;
-    memset(&ops[1].in, 0, sizeof ops[1].in);
-    assert_int_equal(idem_store_apply(store, list, COUNT(ops), NULL), 0);
+    op_get(&ops[1], "k");
+    assert_int_equal(apply_batch(store, ops, COUNT(ops), NULL), 0);
     wanted(ops[0].result, ACQUIRED);
     wanted(ops[1].result, FOUND);
     idem_op_deinit(&ops[1]);
     idem_store_close(store);
+}
+
+static int64_t connections_kill(const char *name)
+{
+    (void)name; /* the server has no other clients */
+    return told(port, "CLIENT KILL TYPE normal SKIPME yes");
 }
 
 static void killed_between_batches(void **state)
@@ -87,48 +90,21 @@ static void killed_between_batches(void **state)
     url_make("IDEM_TEST_REDIS", "", url);
     store = store_open(url);
     wanted(claimed(store, "k", "A"), ACQUIRED);
-    told(port, "CLIENT KILL TYPE normal SKIPME yes");
+    connections_kill(NULL);
     wanted(claimed(store, "k", "A"), ACQUIRED);
-    told(port, "CLIENT KILL TYPE normal SKIPME yes");
+    connections_kill(NULL);
     wanted(completed(store, "k", "A", "paid"), OK);
-    told(port, "CLIENT KILL TYPE normal SKIPME yes");
+    connections_kill(NULL);
     wanted(claimed(store, "k", "B"), COMPLETED);
     idem_store_close(store);
 }
 
-struct killer {
-    unsigned begun; /* batches */
-    unsigned kills;
-    bool ended;
-};
-
-/* Kills once a batch, which is under way then, or just about to be. */
-static void *killer_run(void *argument)
-{
-    struct killer *killer = argument;
-    unsigned seen = 0;
-
-    while (!__atomic_load_n(&killer->ended, __ATOMIC_SEQ_CST)) {
-        unsigned begun = __atomic_load_n(&killer->begun, __ATOMIC_SEQ_CST);
-
-        if (begun != seen && told(port, "CLIENT KILL TYPE normal SKIPME yes") > 0)
-            killer->kills++;
-        if (begun == seen)
-            sched_yield();
-        seen = begun;
-    }
-    return NULL;
-}
-
 static void batch_run(struct idem_store *store, struct killer *killer, struct idem_op *ops)
 {
-    struct idem_op *list[BATCH];
     struct idem_message message = {""};
 
-    for (unsigned i = 0; i < BATCH; i++)
-        list[i] = &ops[i];
-    __atomic_fetch_add(&killer->begun, 1, __ATOMIC_SEQ_CST);
-    if (idem_store_apply(store, list, BATCH, &message))
+    killer_aim(killer);
+    if (apply_batch(store, ops, BATCH, &message))
         fail_msg("%s", message.text);
 }
 
@@ -148,7 +124,7 @@ static void round_run(struct idem_store *store, struct killer *killer, unsigned 
         wanted(ops[2 * i].result, ACQUIRED);
         assert_int_equal(ops[2 * i].out.attempt, 1);
         wanted(ops[2 * i + 1].result, IN_PROGRESS);
-        op_verdict(&ops[2 * i], IDEM_OP_COMPLETE, keys[i], "A", keys[i]);
+        op_verdict(&ops[2 * i], IDEM_OP_COMPLETE, keys[i], "A", text(keys[i]));
         op_claim(&ops[2 * i + 1], keys[i], "B");
     }
     batch_run(store, killer, ops);
@@ -162,19 +138,17 @@ static void round_run(struct idem_store *store, struct killer *killer, unsigned 
 
 static void killed_within_batches(void **state)
 {
-    struct killer killer = {0};
+    struct killer killer;
     char url[URL_SIZE];
     struct idem_store *store;
-    pthread_t thread;
 
     (void)state;
     url_make("IDEM_TEST_REDIS", "?timeout=30s", url);
     store = store_open(url);
-    assert_int_equal(pthread_create(&thread, NULL, killer_run, &killer), 0);
+    killer_begin(&killer, connections_kill, NULL);
     for (unsigned number = 0; number < 100; number++)
         round_run(store, &killer, number);
-    __atomic_store_n(&killer.ended, true, __ATOMIC_SEQ_CST);
-    pthread_join(thread, NULL);
+    killer_end(&killer);
     assert_true(killer.kills > 20);
     idem_store_close(store);
 }
@@ -198,24 +172,16 @@ static void server_restarts_under_load(void **state)
     assert_int_equal(claimant.failures, 0);
 }
 
-/* One claim, which must fail with the error within twice the time-out; its sentence. */
-static const char *claim_fails(struct idem_store *store, const char *key, int wanted_error,
-                               int64_t within_us)
+/* As claim_fails(), within a time. */
+static const char *claim_fails_within(struct idem_store *store, const char *key, int wanted_error,
+                                      int64_t within_us)
 {
-    static struct idem_message message;
     int64_t begun_us = steady_us();
-    struct idem_op op;
-    int error;
+    const char *sentence = claim_fails(store, key, wanted_error);
 
-    message.text[0] = '\0';
-    op_claim(&op, key, "A");
-    error = apply(store, &op, &message);
-    if (error != wanted_error)
-        fail_msg("%d (%s) instead of %d", error, message.text, wanted_error);
-    assert_int_equal(op.result, IDEM_RESULT_NONE);
     if (steady_us() - begun_us > within_us)
         fail_msg("it took %lld us", (long long)(steady_us() - begun_us));
-    return message.text;
+    return sentence;
 }
 
 static void standing_still_is_a_timeout(void **state)
@@ -230,9 +196,9 @@ static void standing_still_is_a_timeout(void **state)
     wanted(claimed(store, "k", "A"), ACQUIRED);
     control("stop", "redis");
     begun_us = steady_us();
-    claim_fails(store, "l", IDEM_ERR_TIMEOUT, 2 * SECOND);
+    claim_fails_within(store, "l", IDEM_ERR_TIMEOUT, 2 * SECOND);
     assert_true(steady_us() - begun_us >= 300 * 1000);
-    claim_fails(store, "l", IDEM_ERR_TIMEOUT, 2 * SECOND);
+    claim_fails_within(store, "l", IDEM_ERR_TIMEOUT, 2 * SECOND);
     refused(url, IDEM_ERR_TIMEOUT, "did not answer in time");
     control("cont", "redis");
     /* Replies of before are not taken for those of now. */
@@ -254,10 +220,10 @@ static void gone_is_told_at_once(void **state)
     store = store_open(url);
     control("end", "redis");
     begun_us = steady_us();
-    claim_fails(store, "k", IDEM_ERR_UNAVAILABLE, 2 * SECOND);
+    claim_fails_within(store, "k", IDEM_ERR_UNAVAILABLE, 2 * SECOND);
     assert_true(steady_us() - begun_us > 150 * 1000); /* it has tried again and again */
     begun_us = steady_us();
-    claim_fails(store, "k", IDEM_ERR_UNAVAILABLE, SECOND / 2);
+    claim_fails_within(store, "k", IDEM_ERR_UNAVAILABLE, SECOND / 2);
     refused(url, IDEM_ERR_UNAVAILABLE, "cannot be reached");
     control("start", "redis");
     wanted(claimed(store, "k", "A"), ACQUIRED);
@@ -294,7 +260,8 @@ static void busy_server_is_waited_for(void **state)
     told(port, "CONFIG SET busy-reply-threshold 50");
     assert_int_equal(pthread_create(&thread, NULL, hog_run, NULL), 0);
     await(is_busy, NULL, "a server that is busy");
-    assert_non_null(strstr(claim_fails(store, "k", IDEM_ERR_UNAVAILABLE, 2 * SECOND), "script"));
+    assert_non_null(
+        strstr(claim_fails_within(store, "k", IDEM_ERR_UNAVAILABLE, 2 * SECOND), "script"));
     told(port, "SCRIPT KILL");
     pthread_join(thread, NULL);
     told(port, "CONFIG SET busy-reply-threshold 5000");
@@ -315,7 +282,7 @@ static void missing_replicas_fail_the_call(void **state)
     assert_int_equal(idem_store_open(url, NULL, &store, &message), 0);
     told(port, "CONFIG SET min-replicas-to-write 1");
     assert_non_null(
-        strstr(claim_fails(store, "k", IDEM_ERR_UNAVAILABLE, 2 * SECOND), "min-replicas"));
+        strstr(claim_fails_within(store, "k", IDEM_ERR_UNAVAILABLE, 2 * SECOND), "min-replicas"));
     told(port, "CONFIG SET min-replicas-to-write 0");
     wanted(claimed(store, "k", "A"), ACQUIRED);
     idem_store_close(store);
@@ -372,27 +339,21 @@ static void damaged_answer_is_not_given_out(void **state)
 /* One op of each kind on "k", in one batch with a claim of its own id, which must not suffer. */
 static void all_ops_apply(struct idem_store *store, unsigned round)
 {
-    struct idem_op ops[8], *list[8];
+    struct idem_op ops[8];
     struct idem_message message = {""};
     char key[32];
 
     snprintf(key, sizeof key, "sound %u", round);
     op_claim(&ops[0], key, "A");
     op_claim(&ops[1], "k", "B");
-    op_verdict(&ops[2], IDEM_OP_COMPLETE, "k", "A", "paid");
-    op_verdict(&ops[3], IDEM_OP_FAIL, "k", "A", NULL);
-    op_verdict(&ops[4], IDEM_OP_ABANDON, "k", "A", NULL);
-    op_verdict(&ops[5], IDEM_OP_RENEW, "k", "A", NULL);
-    ops[5].in.renew = (struct idem_renew){owner_of("A"), LEASE, UNKNOWN_TTL};
-    op_forget(&ops[6], "k", false);
-    ops[6].kind = IDEM_OP_GET;
-    memset(&ops[6].in, 0, sizeof ops[6].in);
-    op_forget(&ops[7], "k", false);
-    ops[7].kind = IDEM_OP_RESOLVE;
+    op_verdict(&ops[2], IDEM_OP_COMPLETE, "k", "A", text("paid"));
+    op_verdict(&ops[3], IDEM_OP_FAIL, "k", "A", text(""));
+    op_verdict(&ops[4], IDEM_OP_ABANDON, "k", "A", text(""));
+    op_renew(&ops[5], "k", "A", LEASE);
+    op_get(&ops[6], "k");
+    op_blank(&ops[7], IDEM_OP_RESOLVE, "k");
     ops[7].in.resolve = (struct idem_resolve){.force = true, .owner = owner_of("person")};
-    for (size_t i = 0; i < COUNT(ops); i++)
-        list[i] = &ops[i];
-    if (idem_store_apply(store, list, COUNT(ops), &message))
+    if (apply_batch(store, ops, COUNT(ops), &message))
         fail_msg("cut at %u: %s", round, message.text);
     wanted(ops[0].result, ACQUIRED);
     wanted(ops[6].result, CORRUPT);
@@ -451,7 +412,7 @@ static void memory_runs_out(void **state)
 {
     char url[URL_SIZE];
     struct idem_store *store;
-    struct idem_op ops[3], *list[3];
+    struct idem_op ops[3];
     size_t n = 0;
     int error;
 
@@ -461,16 +422,14 @@ static void memory_runs_out(void **state)
     wanted(claimed(store, "done", "A"), ACQUIRED);
     wanted(completed(store, "done", "A", "paid"), OK);
     do {
-        told(port, "CLIENT KILL TYPE normal SKIPME yes"); /* so that connecting is tried too */
+        connections_kill(NULL); /* so that connecting is tried too */
         op_claim(&ops[0], "k", "A");
         op_claim(&ops[1], "done", "B");
         memset(&ops[2], 0, sizeof ops[2]);
         ops[2].kind = IDEM_OP_SCAN;
         ops[2].in.scan.limit = 10;
-        for (size_t i = 0; i < COUNT(ops); i++)
-            list[i] = &ops[i];
         idem_memory_fail_at(++n);
-        error = idem_store_apply(store, list, COUNT(ops), NULL);
+        error = apply_batch(store, ops, COUNT(ops), NULL);
         idem_memory_fail_at(0);
         assert_true(error == 0 || error == IDEM_ERR_NOMEM);
         for (size_t i = 0; i < COUNT(ops); i++)
@@ -523,6 +482,7 @@ int main(void)
         cmocka_unit_test(memory_runs_out_at_opening),
     };
 
+    op_lease_us = 5 * MINUTE;
     port = port_of("redis");
     return cmocka_run_group_tests_name("redis faults", tests, NULL, NULL);
 }

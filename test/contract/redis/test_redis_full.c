@@ -1,9 +1,6 @@
 /* A Redis that is over its maxmemory, and records that go by their own expiry. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "support.h"
 
@@ -101,12 +98,7 @@ static void renew_applied(struct idem_store *store, const char *key)
 {
     struct idem_op op;
 
-    memset(&op, 0, sizeof op);
-    op.kind = IDEM_OP_RENEW;
-    op.id = id_of(key);
-    op.in.renew.owner = owner_of("A");
-    op.in.renew.lease_us = 6 * MINUTE;
-    op.in.renew.unknown_ttl_us = UNKNOWN_TTL;
+    op_renew(&op, key, "A", op_lease_us + MINUTE);
     wanted(applied(store, &op), OK);
 }
 
@@ -127,7 +119,7 @@ static void full_takes_every_verdict(void **state)
         struct idem_op op;
 
         renew_applied(store, key_of(KEYS_MAX + i));
-        op_verdict(&op, kinds[i % 3], key_of(KEYS_MAX + i), "A", body);
+        op_verdict(&op, kinds[i % 3], key_of(KEYS_MAX + i), "A", text(body));
         wanted(applied(store, &op), OK);
         assert_false(op.out.tombstoned);
     }
@@ -143,7 +135,7 @@ static void batch_on_full_store_is_parted(void **state)
 {
     char url[URL_SIZE];
     struct idem_store *store;
-    struct idem_op ops[8], *list[8];
+    struct idem_op ops[8];
 
     (void)state;
     url_make("IDEM_TEST_REDIS", "", url);
@@ -151,12 +143,10 @@ static void batch_on_full_store_is_parted(void **state)
     claims_held(store, KEYS_MAX, 4);
     fill(store);
     for (unsigned i = 0; i < COUNT(ops); i += 2) {
-        op_verdict(&ops[i], IDEM_OP_COMPLETE, key_of(KEYS_MAX + i / 2), "A", "paid");
+        op_verdict(&ops[i], IDEM_OP_COMPLETE, key_of(KEYS_MAX + i / 2), "A", text("paid"));
         op_claim(&ops[i + 1], "one more", "A");
-        list[i] = &ops[i];
-        list[i + 1] = &ops[i + 1];
     }
-    assert_int_equal(idem_store_apply(store, list, COUNT(ops), NULL), 0);
+    assert_int_equal(apply_batch(store, ops, COUNT(ops), NULL), 0);
     for (unsigned i = 0; i < COUNT(ops); i += 2) {
         wanted(ops[i].result, OK);
         wanted(ops[i + 1].result, FULL);
@@ -175,7 +165,7 @@ static void full_lets_people_act(void **state)
     url_make("IDEM_TEST_REDIS", "", url);
     store = store_open(url);
     fill(store);
-    op_verdict(&op, IDEM_OP_FAIL, "never seen", "A", NULL);
+    op_verdict(&op, IDEM_OP_FAIL, "never seen", "A", text(""));
     wanted(applied(store, &op), OK);
     op_forget(&op, key_of(0), false);
     wanted(applied(store, &op), OK);
@@ -225,21 +215,6 @@ static void full_store_still_waits_for_replicas(void **state)
 
 /* --- expiry ------------------------------------------------------------------------------- */
 
-static int64_t *server_clock(void)
-{
-    int fd = open(getenv("IDEM_TEST_CLOCK"), O_RDWR | O_CLOEXEC);
-    int64_t *clock = mmap(NULL, sizeof *clock, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-    assert_true(clock != MAP_FAILED);
-    close(fd);
-    return clock;
-}
-
-static void clock_turn(int64_t *clock, int64_t instant_us)
-{
-    __atomic_store_n(clock, instant_us, __ATOMIC_SEQ_CST);
-}
-
 /* A key that Redis is asked for is removed if it has expired, else it is there. */
 static long long exists(const char *url, const char *key)
 {
@@ -249,40 +224,37 @@ static long long exists(const char *url, const char *key)
 /* Redis counts milliseconds, idem microseconds: the key outlives the record, by a little. */
 static void records_go_in_their_own_time(void **state)
 {
-    int64_t *clock = server_clock();
     int64_t now_us = START + 999;
     char url[URL_SIZE];
     struct idem_store *store;
 
     (void)state;
-    clock_turn(clock, now_us);
+    clock_turn(now_us);
     url_make("IDEM_TEST_REDIS", "", url);
     store = store_open(url);
     wanted(claimed(store, "k", "A"), ACQUIRED);
     wanted(completed(store, "k", "A", "paid"), OK);
-    clock_turn(clock, now_us + TTL - 1);
+    clock_turn(now_us + TTL - 1);
     wanted(got(store, "k"), FOUND);
     assert_int_equal(exists(url, "k"), 1);
-    clock_turn(clock, now_us + TTL);
+    clock_turn(now_us + TTL);
     wanted(got(store, "k"), ABSENT);
-    clock_turn(clock, now_us + TTL + SECOND / 100);
+    clock_turn(now_us + TTL + SECOND / 100);
     assert_int_equal(exists(url, "k"), 0);
     idem_store_close(store);
-    clock_turn(clock, 0);
-    munmap(clock, sizeof *clock);
+    clock_turn(0);
 }
 
 /* What runs or is unknown goes after its own time only, and a forgotten fence within 30 days. */
 static void expiries_are_those_of_states(void **state)
 {
-    int64_t *clock = server_clock();
     char url[URL_SIZE];
     struct idem_store *store;
     struct idem_op op;
     long long late_ms;
 
     (void)state;
-    clock_turn(clock, START);
+    clock_turn(START);
     url_make("IDEM_TEST_REDIS", "", url);
     store = store_open(url);
     op_claim(&op, "never", "A");
@@ -293,9 +265,9 @@ static void expiries_are_those_of_states(void **state)
     op.in.claim.unknown_ttl_us += SECOND - 1;
     wanted(applied(store, &op), ACQUIRED);
     late_ms = told(port, "PEXPIRETIME %s", record_key(url, "k")) -
-              (START + 5 * MINUTE + UNKNOWN_TTL + SECOND) / 1000;
+              (START + op_lease_us + UNKNOWN_TTL + SECOND) / 1000;
     assert_true(late_ms >= 0 && late_ms <= 2000);
-    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", "paid");
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
     op.in.verdict.ttl_us = IDEM_NEVER_US;
     wanted(applied(store, &op), OK);
     assert_int_equal(told(port, "PEXPIRETIME %s", record_key(url, "k")), -1);
@@ -303,21 +275,19 @@ static void expiries_are_those_of_states(void **state)
     wanted(applied(store, &op), OK);
     assert_int_equal(told(port, "PEXPIRETIME %s", record_key(url, "k")), (START + 30 * DAY) / 1000);
     idem_store_close(store);
-    clock_turn(clock, 0);
-    munmap(clock, sizeof *clock);
+    clock_turn(0);
 }
 
 /* The fence that a forgotten record leaves, though the clock steps back. */
 static void fence_grows_across_forget(void **state)
 {
-    int64_t *clock = server_clock();
     char url[URL_SIZE];
     struct idem_store *store;
     struct idem_op op;
     uint64_t fence;
 
     (void)state;
-    clock_turn(clock, START);
+    clock_turn(START);
     url_make("IDEM_TEST_REDIS", "", url);
     store = store_open(url);
     op_claim(&op, "k", "A");
@@ -325,14 +295,13 @@ static void fence_grows_across_forget(void **state)
     fence = op.out.fence;
     op_forget(&op, "k", true);
     wanted(applied(store, &op), OK);
-    clock_turn(clock, START - DAY);
+    clock_turn(START - DAY);
     op_claim(&op, "k", "B");
     wanted(applied(store, &op), ACQUIRED);
     assert_true(op.out.fence == fence + 1);
     assert_int_equal(op.out.attempt, 1);
     idem_store_close(store);
-    clock_turn(clock, 0);
-    munmap(clock, sizeof *clock);
+    clock_turn(0);
 }
 
 int main(void)
@@ -349,6 +318,7 @@ int main(void)
         cmocka_unit_test(fence_grows_across_forget),
     };
 
+    op_lease_us = 5 * MINUTE;
     port = port_of("redis");
     memset(body, 'x', BODY_SIZE);
     return cmocka_run_group_tests_name("redis, full and expiring", tests, NULL, NULL);

@@ -61,7 +61,7 @@ static void take_over_is_acquired_once(void **state)
 
     (void)state;
     wanted(claimed(store, "k", "A"), ACQUIRED);
-    op_verdict(&op, IDEM_OP_ABANDON, "k", "A", NULL);
+    op_verdict(&op, IDEM_OP_ABANDON, "k", "A", text(""));
     op.in.verdict.reason = IDEM_REASON_UNANSWERED;
     wanted(lost(&op), OK);
     op_claim(&op, "k", "B");
@@ -77,16 +77,16 @@ static void verdicts_are_ok(void **state)
 
     (void)state;
     wanted(claimed(store, "k", "A"), ACQUIRED);
-    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", "paid");
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
     wanted(lost(&op), OK);
     op_claim(&op, "k", "B");
     wanted(lost(&op), COMPLETED);
     assert_bytes(op.out.found.record.answer.body, text("paid"));
     idem_op_deinit(&op);
     wanted(claimed(store, "l", "A"), ACQUIRED);
-    op_verdict(&op, IDEM_OP_FAIL, "l", "A", NULL);
+    op_verdict(&op, IDEM_OP_FAIL, "l", "A", text(""));
     wanted(lost(&op), OK);
-    op_verdict(&op, IDEM_OP_FAIL, "never seen", "A", NULL);
+    op_verdict(&op, IDEM_OP_FAIL, "never seen", "A", text(""));
     wanted(lost(&op), OK);
     wanted(claimed(store, "never seen", "A"), ENDED);
 }
@@ -120,14 +120,11 @@ static void resolve_is_ok_and_audited_once(void **state)
 
     (void)state;
     wanted(claimed(store, "k", "A"), ACQUIRED);
-    op_verdict(&op, IDEM_OP_ABANDON, "k", "A", NULL);
+    op_verdict(&op, IDEM_OP_ABANDON, "k", "A", text(""));
     wanted(applied(store, &op), OK);
-    op_forget(&get, "k", false);
-    get.kind = IDEM_OP_GET;
-    memset(&get.in, 0, sizeof get.in);
+    op_get(&get, "k");
     wanted(applied(store, &get), FOUND);
-    op_forget(&op, "k", false);
-    op.kind = IDEM_OP_RESOLVE;
+    op_blank(&op, IDEM_OP_RESOLVE, "k");
     op.in.resolve = (struct idem_resolve){.fence = get.out.found.record.fence,
                                           .updated_us = get.out.found.record.updated_us,
                                           .ttl_us = TTL,
@@ -144,9 +141,7 @@ static void put_is_ok(void **state)
 
     (void)state;
     wanted(claimed(store, "k", "A"), ACQUIRED);
-    op_forget(&get, "k", false);
-    get.kind = IDEM_OP_GET;
-    memset(&get.in, 0, sizeof get.in);
+    op_get(&get, "k");
     wanted(applied(store, &get), FOUND);
     op_forget(&op, "k", true);
     wanted(applied(store, &op), OK);
@@ -185,7 +180,7 @@ static void large_answers_go_again(void **state)
     body[size] = '\0';
     wanted(claimed(store, "k", "A"), ACQUIRED);
     told(port_of("redis"), "CLIENT KILL TYPE normal SKIPME yes");
-    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", body);
+    op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text(body));
     wanted(applied(store, &op), OK);
     op_claim(&op, "k", "B");
     wanted(lost(&op), COMPLETED);
@@ -209,5 +204,6 @@ int main(void)
         relayed(large_answers_go_again),
     };
 
+    op_lease_us = 5 * MINUTE;
     return cmocka_run_group_tests_name("redis, replies that are lost", tests, NULL, NULL);
 }

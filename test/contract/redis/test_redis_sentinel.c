@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "claimant.h"
+#include "../claimant.h"
+#include "support.h"
 
 static int master_port(void)
 {
@@ -167,5 +168,6 @@ int main(void)
         cmocka_unit_test(a_wait_that_is_broken_off_is_repeated),
     };
 
+    op_lease_us = 5 * MINUTE;
     return cmocka_run_group_tests_name("redis sentinel", tests, NULL, NULL);
 }

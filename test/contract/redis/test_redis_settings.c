@@ -368,6 +368,7 @@ int main(void)
         cmocka_unit_test_teardown(facts_are_told, settings_restore),
     };
 
+    op_lease_us = 5 * MINUTE;
     port = port_of("redis");
     return cmocka_run_group_tests_name("redis settings", tests, NULL, NULL);
 }

@@ -292,5 +292,6 @@ int main(void)
         cmocka_unit_test(password_is_not_told_again),
     };
 
+    op_lease_us = 5 * MINUTE;
     return cmocka_run_group_tests_name("redis, others in its place", tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* Who claims and completes one key after the other while a test does things to the servers. */
-#ifndef IDEM_TEST_REDIS_CLAIMANT_H
-#define IDEM_TEST_REDIS_CLAIMANT_H
+#ifndef IDEM_TEST_CLAIMANT_H
+#define IDEM_TEST_CLAIMANT_H
 
 #include <pthread.h>
 
-#include "support.h"
+#include "ops.h"
 
 struct claimant {
     struct idem_store *store;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "servers.h"
+
 /* Applies until it is applied, as a gateway does with a verdict. */
 static void insist(struct claimant *claimant, struct idem_op *op)
 {
@@ -31,7 +33,7 @@ static void *claimant_run(void *argument)
         op_claim(&op, key, key); /* each key has an owner of its own */
         insist(claimant, &op);
         wanted(op.result, ACQUIRED);
-        op_verdict(&op, IDEM_OP_COMPLETE, key, key, key);
+        op_verdict(&op, IDEM_OP_COMPLETE, key, key, text(key));
         insist(claimant, &op);
         wanted(op.result, OK);
         __atomic_fetch_add(&claimant->count, 1, __ATOMIC_SEQ_CST);
