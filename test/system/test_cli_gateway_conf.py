@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from nginx import free_port
-from test_cli_support import (FAILURE, IDEM, OK, USAGE, environment, good, idem, own_directory,
-                              refused)
+from test_cli_support import (FAILURE, IDEM, OK, USAGE, environment, good, idem, idem_for_all,
+                              own_directory, refused)
 
 
 @pytest.fixture(name="place")
@@ -245,8 +245,8 @@ def test_an_unwritable_state_directory(place):
     closed.mkdir()
     user = {"user": "nobody", "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
     closed.chmod(0o555)
-    done = subprocess.run([IDEM, *WORDS, "--state", str(closed)], capture_output=True, text=True,
-                          check=False, env=environment(), **user)
+    done = subprocess.run([idem_for_all(), *WORDS, "--state", str(closed)], check=False,
+                          capture_output=True, text=True, env=environment(), **user)
     assert done.returncode == FAILURE
     assert f"cannot write in the state directory {closed}" in done.stderr
     closed.chmod(0o755)

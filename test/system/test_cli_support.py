@@ -1,16 +1,19 @@
 """What the tests of the command line share: running `idem`, making records, running a gateway."""
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import pwd
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
 
-from nginx import (BUILD, SANITIZE, SANITIZER_MARKS, children, free_port, process_state,
+from nginx import (BUILD, MODULE, SANITIZE, SANITIZER_MARKS, children, free_port, process_state,
                    sanitizer_environment)
 from waiting import PATIENCE_S, wait_until
 
@@ -45,6 +48,21 @@ def own_directory():
         yield pathlib.Path(path)
 
 
+@functools.cache
+def idem_for_all():
+    """A copy of `idem`, and of the module where it looks for it: the tree may be closed to some."""
+    folder = tempfile.mkdtemp(prefix="idem-for-all-", dir="/tmp")
+    atexit.register(shutil.rmtree, folder)
+    os.chmod(folder, 0o755)
+    for path in (IDEM, MODULE):
+        beside = os.path.join(folder, os.path.relpath(path, BUILD))
+        os.mkdir(os.path.dirname(beside))
+        os.chmod(os.path.dirname(beside), 0o755)
+        shutil.copy(path, beside)
+        os.chmod(beside, 0o755)
+    return os.path.join(folder, os.path.relpath(IDEM, BUILD))
+
+
 class Ran:
     def __init__(self, done):
         self.status = done.returncode
@@ -58,7 +76,8 @@ class Ran:
 
 def idem(*words, stdin=b"", env=None, cwd=None, user=None):
     """Runs the command to its end."""
-    done = subprocess.run([IDEM, *map(str, words)], input=stdin, capture_output=True, check=False,
+    program = idem_for_all() if user else IDEM
+    done = subprocess.run([program, *map(str, words)], input=stdin, capture_output=True, check=False,
                           env=environment(**(sanitized() if "gateway" in words else {}),
                                           **(env or {})), cwd=cwd, user=user,
                           group=pwd.getpwnam(user).pw_gid if user else None,
