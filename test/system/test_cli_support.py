@@ -50,7 +50,7 @@ def own_directory():
 
 @functools.cache
 def idem_for_all():
-    """A copy of `idem`, and of the module where it looks for it: the tree may be closed to some."""
+    """A copy of `idem`, and of the module where it looks for it, that every user can read."""
     folder = tempfile.mkdtemp(prefix="idem-for-all-", dir="/tmp")
     atexit.register(shutil.rmtree, folder)
     os.chmod(folder, 0o755)
