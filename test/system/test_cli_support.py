@@ -77,7 +77,8 @@ class Ran:
 def idem(*words, stdin=b"", env=None, cwd=None, user=None):
     """Runs the command to its end."""
     program = idem_for_all() if user else IDEM
-    done = subprocess.run([program, *map(str, words)], input=stdin, capture_output=True, check=False,
+    done = subprocess.run([program, *map(str, words)], input=stdin, capture_output=True,
+                          check=False,
                           env=environment(**(sanitized() if "gateway" in words else {}),
                                           **(env or {})), cwd=cwd, user=user,
                           group=pwd.getpwnam(user).pw_gid if user else None,
