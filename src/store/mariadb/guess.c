@@ -33,6 +33,13 @@
  *     wait began; nor is one renewed that ended during the wait.
  *
  * If not, an error ends the batch before COMMIT: it rolls back, and goes the long way.
+ *
+ * Where INSERT has RETURNING (MariaDB) a lone claim is that alone, and its guard what it returns.
+ * There the look at the meta row locks it, as every read of an INSERT does, until the commit that
+ * follows at once. It is made after the insert, and not before, when the claim may have to wait for
+ * others: the key is named by a column of the new row, whose attempt is 1. (If a server made it
+ * before all the same, nobody could raise the mark meanwhile: right too, but a claim that waits
+ * would hold up removals.)
  */
 #include <assert.h>
 #include <stdio.h>
@@ -244,7 +251,7 @@ static void guard_text(struct guess *guess, struct idem_mariadb_text *text)
     const struct idem_backend *store = guess->batch->store;
     const char *then = guess->lone ? "LAST_INSERT_ID()" : guess->now;
 
-    (void)statement_begin(guess, text, IDEM_MARIADB_ONLY_IF);
+    (void)statement_begin(guess, text, "SELECT " IDEM_MARIADB_ONLY_IF);
     if (guess->claim_count > 0) {
         idem_mariadb_text_add(text, "(SELECT fence_floor");
         idem_mariadb_text_meta(text, store);
@@ -257,33 +264,66 @@ static void guard_text(struct guess *guess, struct idem_mariadb_text *text)
     idem_mariadb_text_add(text, then);
     idem_mariadb_text_add(text, "+");
     idem_mariadb_text_signed(text, IDEM_MARIADB_FRESH_US);
-    idem_mariadb_text_add(text, IDEM_MARIADB_OR_AGAIN);
+    idem_mariadb_text_add(text, IDEM_MARIADB_OR_AGAIN "INTO @ok");
 }
 
-static void guess_text(struct guess *guess, struct idem_mariadb_text *text)
+/* The guard of a lone claim. What was asked when its statement began is not the clock by then. */
+static void returning_text(const struct guess *guess, struct idem_mariadb_text *text)
 {
-    bool transaction;
+    const struct idem_backend *store = guess->batch->store;
 
-    idem_mariadb_text_clear(text);
-    clock_choose(guess);
-    /* A single verdict is a transaction by itself, and may be as late as it likes. */
-    transaction = !guess->lone || guess->claim_count > 0;
-    if (!guess->lone) {
-        (void)statement_begin(guess, text, "SET @n=");
-        idem_mariadb_text_now(text, guess->batch->store);
-    }
-    if (transaction)
-        (void)statement_begin(guess, text, "START TRANSACTION");
+    idem_mariadb_text_add(text, " RETURNING created_us," IDEM_MARIADB_ONLY_IF
+                                "(SELECT fence_floor FROM " IDEM_MARIADB_META
+                                " WHERE one=attempt AND salt=");
+    idem_mariadb_text_bytes(text, idem_bytes_make(store->salt.bytes, IDEM_SALT_SIZE));
+    idem_mariadb_text_add(text, ")<fence AND SYSDATE(6)<NOW(6)+INTERVAL ");
+    idem_mariadb_text_signed(text, IDEM_MARIADB_FRESH_US);
+    idem_mariadb_text_add(text, " MICROSECOND" IDEM_MARIADB_OR_AGAIN "AS ok");
+}
+
+static void writes_text(struct guess *guess, struct idem_mariadb_text *text)
+{
     if (guess->claim_count > 0)
         claims_text(guess, text);
     guess->first_other = guess->statements;
     for (unsigned i = 0; i < guess->other_count; i++)
         other_text(guess, guess->others[i]->op, text);
-    if (transaction) {
-        guard_text(guess, text);
-        (void)statement_begin(guess, text, "COMMIT");
+}
+
+static void transaction_text(struct guess *guess, struct idem_mariadb_text *text)
+{
+    if (!guess->lone) {
+        (void)statement_begin(guess, text, "SET @n=");
+        idem_mariadb_text_now(text, guess->batch->store);
+    }
+    (void)statement_begin(guess, text, "START TRANSACTION");
+    writes_text(guess, text);
+    guard_text(guess, text);
+    (void)statement_begin(guess, text, "COMMIT");
+}
+
+static void guess_text(struct guess *guess, struct idem_mariadb_text *text)
+{
+    idem_mariadb_text_clear(text);
+    clock_choose(guess);
+    if (guess->lone && guess->claim_count == 0) {
+        writes_text(guess, text); /* a verdict may be as late as it likes */
+    } else if (guess->lone && guess->batch->store->facts.returning) {
+        writes_text(guess, text);
+        returning_text(guess, text);
+    } else {
+        transaction_text(guess, text);
     }
     text->statements = guess->statements;
+}
+
+/* Of a claim that was inserted there is a row. */
+static int returned_take(struct guess *guess, MYSQL_RES *result)
+{
+    MYSQL_ROW row = mysql_fetch_row(result);
+
+    guess->inserted = mysql_num_rows(result);
+    return !row || idem_mariadb_instant_read(row[0], &guess->now_us) ? IDEM_OK : IDEM_ERR_CORRUPT;
 }
 
 static int guess_take(void *context, unsigned statement, MYSQL_RES **result, uint64_t affected)
@@ -291,7 +331,8 @@ static int guess_take(void *context, unsigned statement, MYSQL_RES **result, uin
     struct guess *guess = context;
     uint64_t told = mysql_insert_id(guess->batch->store->link.mysql);
 
-    (void)result;
+    if (*result)
+        return returned_take(guess, *result);
     if (guess->claim_count > 0 && statement == guess->first_claim)
         guess->inserted = affected;
     else if (statement >= guess->first_other && statement < guess->first_other + guess->other_count)

@@ -2,14 +2,17 @@
  * The long way, which every op can go:
  *
  *   1. START TRANSACTION; the rows, FOR UPDATE, in the order of their ids; then, with those locked,
- *      the clock and what the meta row says. It is locked too, after the rows, when something may
- *      be removed or audited.
+ *      the clock and what the meta row says
  *   2. the rules, op by op, on the records in memory
- *   3. INSERT, UPDATE, DELETE, the meta row, the audit; COMMIT
+ *   3. INSERT, UPDATE, DELETE, the audit, the guard, the meta row; COMMIT
  *
  * At READ COMMITTED a row that is not there cannot be locked. When another connection inserts it
  * meanwhile, the INSERT meets it and all is rolled back. A row that was inserted and removed again
  * meanwhile leaves the raised mark only, which is looked at before COMMIT as guess.c tells.
+ *
+ * Every claim asks for the meta row, so it is not locked before step 3, and last: not while this
+ * process may stand still, nor while others are waited for. Of two that number entries of the audit
+ * alike the second meets the first's, and all of it is rolled back.
  */
 #include <stdlib.h>
 
@@ -42,7 +45,6 @@ struct locked {
     struct idem_mariadb_batch *batch;
     struct entry *entries;
     size_t count;
-    bool strict;  /* the meta row is locked as well */
     bool answers; /* some op may want one */
     MYSQL_RES *rows;
     int64_t now_us;
@@ -74,7 +76,6 @@ static int entries_collect(struct locked *locked)
 
         if (item->done)
             continue;
-        locked->strict |= needs_meta(op);
         locked->answers |= op->kind == IDEM_OP_CLAIM || op->kind == IDEM_OP_GET;
         if (last && idem_id_equal(&last->items->op->id, &op->id))
             last->count++;
@@ -110,8 +111,6 @@ static void rows_text(const struct locked *locked, struct idem_mariadb_text *tex
     idem_mariadb_text_now(text, locked->batch->store);
     idem_mariadb_text_add(text, ",fence_floor,audit_number,audit_us");
     idem_mariadb_text_meta(text, locked->batch->store);
-    if (locked->strict)
-        idem_mariadb_text_add(text, " FOR UPDATE");
 }
 
 static int meta_take(struct locked *locked, MYSQL_RES *result)
@@ -386,38 +385,51 @@ static void audit_text(struct locked *locked, struct idem_mariadb_text *text)
     idem_mariadb_text_add(text, ";");
 }
 
+static bool writes_meta(const struct locked *locked)
+{
+    return locked->note_count > 0 || locked->fence_floor != locked->fence_floor_seen;
+}
+
 static void meta_text(const struct locked *locked, struct idem_mariadb_text *text)
 {
-    if (locked->note_count == 0 && locked->fence_floor == locked->fence_floor_seen)
+    if (!writes_meta(locked))
         return;
-    idem_mariadb_text_add(text, "UPDATE " IDEM_MARIADB_META " SET fence_floor=");
+    idem_mariadb_text_add(text,
+                          "UPDATE " IDEM_MARIADB_META " SET fence_floor=GREATEST(fence_floor,");
     idem_mariadb_text_unsigned(text, locked->fence_floor);
-    idem_mariadb_text_add(text, ",audit_number=");
-    idem_mariadb_text_unsigned(text, locked->audit_number);
-    idem_mariadb_text_add(text, ",audit_us=");
-    idem_mariadb_text_signed(text, locked->audit_us);
+    idem_mariadb_text_add(text, ")");
+    if (locked->note_count > 0) {
+        idem_mariadb_text_add(text, ",audit_number=");
+        idem_mariadb_text_unsigned(text, locked->audit_number);
+        idem_mariadb_text_add(text, ",audit_us=");
+        idem_mariadb_text_signed(text, locked->audit_us);
+    }
     idem_mariadb_text_add(text, " WHERE one=1;");
 }
 
-/* As guess.c tells. With the meta row locked nobody can have raised the mark since. */
+/*
+ * As guess.c tells, for the least fence of the new rows; and the store must be the same while the
+ * meta row is written.
+ */
 static void guard_text(const struct locked *locked, uint64_t fence, struct idem_mariadb_text *text)
 {
     const struct idem_backend *store = locked->batch->store;
 
-    if (fence == UINT64_MAX)
+    if (fence == UINT64_MAX && !writes_meta(locked))
         return; /* nothing here depends on it */
-    idem_mariadb_text_add(text, IDEM_MARIADB_ONLY_IF);
-    if (!locked->strict) {
-        idem_mariadb_text_add(text, "(SELECT fence_floor");
-        idem_mariadb_text_meta(text, store);
-        idem_mariadb_text_add(text, ")<");
-        idem_mariadb_text_unsigned(text, fence);
+    idem_mariadb_text_add(text, "SELECT " IDEM_MARIADB_ONLY_IF "(SELECT fence_floor");
+    idem_mariadb_text_meta(text, store);
+    if (writes_meta(locked))
+        idem_mariadb_text_add(text, " FOR UPDATE");
+    idem_mariadb_text_add(text, ")<");
+    idem_mariadb_text_unsigned(text, fence);
+    if (fence != UINT64_MAX) {
         idem_mariadb_text_add(text, " AND ");
+        idem_mariadb_text_now(text, store);
+        idem_mariadb_text_add(text, "<");
+        idem_mariadb_text_signed(text, locked->now_us + IDEM_MARIADB_FRESH_US);
     }
-    idem_mariadb_text_now(text, store);
-    idem_mariadb_text_add(text, "<");
-    idem_mariadb_text_signed(text, locked->now_us + IDEM_MARIADB_FRESH_US);
-    idem_mariadb_text_add(text, IDEM_MARIADB_OR_AGAIN ";");
+    idem_mariadb_text_add(text, IDEM_MARIADB_OR_AGAIN "INTO @ok;");
 }
 
 static void changes_text(struct locked *locked, struct idem_mariadb_text *text)
@@ -429,8 +441,8 @@ static void changes_text(struct locked *locked, struct idem_mariadb_text *text)
     updates_text(locked, text);
     deletes_text(locked, text);
     audit_text(locked, text);
-    meta_text(locked, text);
     guard_text(locked, fence, text);
+    meta_text(locked, text);
     idem_mariadb_text_add(text, "COMMIT");
 }
 

@@ -111,7 +111,8 @@ struct idem_mariadb_facts {
     unsigned flush;                          /* innodb_flush_log_at_trx_commit */
     unsigned sync_binlog;
     bool log_bin, statement_binlog, doublewrite, redo_log, read_only;
-    size_t packet; /* max_allowed_packet */
+    bool returning; /* INSERT can tell of rows that it has written, and of the clock by then */
+    size_t packet;  /* max_allowed_packet */
     int schema;    /* version; 0: there is none */
     bool has_salt;
     struct idem_salt salt;
@@ -212,12 +213,12 @@ void idem_mariadb_text_id(struct idem_mariadb_text *text, const struct idem_id *
 /* " FROM … WHERE …": the meta row, if it is still that of the store that was opened. */
 void idem_mariadb_text_meta(struct idem_mariadb_text *text, const struct idem_backend *store);
 /*
- * Around a condition: a statement that does nothing if it holds, and else ends the batch. That
- * there is no such number as e to the power of 999 is an error in every mode of the server, and the
- * cheapest that a SELECT, which locks nothing, can run into.
+ * Around a condition: an expression that ends the statement, and with it the batch, unless it
+ * holds. That there is no such number as e to the power of 999 is an error in every mode of the
+ * server, and the cheapest that an expression can run into.
  */
-#define IDEM_MARIADB_ONLY_IF  "SELECT EXP(IF("
-#define IDEM_MARIADB_OR_AGAIN ",0,999))INTO @ok"
+#define IDEM_MARIADB_ONLY_IF  "EXP(IF("
+#define IDEM_MARIADB_OR_AGAIN ",0,999))"
 void idem_mariadb_text_now(struct idem_mariadb_text *text, const struct idem_backend *store);
 
 /* The later of an instant that is written as `now`, and `fence`. */

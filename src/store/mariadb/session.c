@@ -15,7 +15,7 @@
 
 enum {
     STATEMENT_FACTS = 3, /* counted from 0 */
-    FACT_COUNT = 10,
+    FACT_COUNT = 11,
 };
 
 static unsigned lock_wait_seconds(const struct idem_mariadb_options *options)
@@ -51,7 +51,7 @@ static void session_text(struct idem_mariadb_text *text, const struct idem_maria
                           "@@innodb_read_only,@@max_allowed_packet,"
                           "1/*!80021 AND COALESCE((SELECT variable_value='ON'FROM "
                           "performance_schema.global_status WHERE variable_name="
-                          "'Innodb_redo_log_enabled'),1)*/");
+                          "'Innodb_redo_log_enabled'),1)*/,SYSDATE(6)>NOW(6)");
 }
 
 static bool is_on(const char *value)
@@ -87,6 +87,8 @@ static int facts_take(void *context, unsigned statement, MYSQL_RES **result, uin
     facts->read_only = is_on(row[6]) || is_on(row[7]);
     facts->packet = number_of(row[8]);
     facts->redo_log = is_on(row[9]);
+    /* SYSDATE() may be set to be the statement's clock like any other. */
+    facts->returning = is_on(row[10]) && strstr(facts->version, "MariaDB");
     return IDEM_OK;
 }
 

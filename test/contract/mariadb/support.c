@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "store/server.h"
+#include "store/front.h"
+#include "store/mariadb/mariadb_store.h"
 
 static const char *server_url(void)
 {
@@ -286,6 +287,40 @@ enum idem_result completed(struct idem_store *store, const char *key, const char
     result = applied(store, &op);
     idem_op_deinit(&op);
     return result;
+}
+
+/* Opens as it is, and then has less. */
+static int plain_open(const struct idem_url *url, const struct idem_clock *clock,
+                      struct idem_backend **ret_backend, struct idem_salt *ret_salt,
+                      struct idem_message *message)
+{
+    int error = idem_backend_mariadb.open(url, clock, ret_backend, ret_salt, message);
+
+    if (!error)
+        (*ret_backend)->facts.returning = false;
+    return error;
+}
+
+struct idem_store *store_make_form(const char *url, const struct idem_clock *clock, bool returning)
+{
+    static struct idem_backend_ops plain; /* for as long as the store is open */
+    struct idem_message message = {""};
+    struct idem_store *store;
+    struct idem_url parsed;
+
+    plain = idem_backend_mariadb;
+    plain.open = plain_open;
+    migrated(url, IDEM_SCHEMA_LATEST, 0, 1);
+    assert_int_equal(idem_url_parse(url, &parsed, NULL), IDEM_OK);
+    if (idem_store_open_backend(returning ? &idem_backend_mariadb : &plain, &parsed, clock, &store,
+                                &message))
+        fail_msg("%s: %s", url, message.text);
+    return store;
+}
+
+bool server_has_returning(void)
+{
+    return sql_number(NULL, "SELECT @@version LIKE '%%MariaDB%%'") == 1;
 }
 
 void control(const char *verb)

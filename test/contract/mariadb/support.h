@@ -29,6 +29,11 @@ void sql_commit(void *held);
 /* Migrates and opens; must work. The clock is the server's. */
 struct idem_store *store_make(const char *url);
 struct idem_store *store_open(const char *url);
+
+/* On a database of its own, with a clock or NULL. Not `returning`: as if INSERT had no RETURNING.
+ */
+struct idem_store *store_make_form(const char *url, const struct idem_clock *clock, bool returning);
+bool server_has_returning(void);
 void migrated(const char *url, int version, int from, int to);
 void migration_refused(const char *url, int version, int wanted, const char *words);
 

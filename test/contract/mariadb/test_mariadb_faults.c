@@ -1,5 +1,4 @@
 /* Connections that break, servers that stop or stand still, memory that runs out. */
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -200,135 +199,6 @@ static void locked_rows_are_waited_for(void **state)
     idem_store_close(store);
 }
 
-/*
- * Until somebody waits for a row, and for so long. The server shows who waits as of some time ago,
- * unless nobody has asked for 100 ms.
- */
-static void lock_wait_await(int64_t length_us)
-{
-    int64_t begun_us = steady_us();
-
-    do {
-        poll(NULL, 0, 150);
-    } while (sql_number(NULL, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE "
-                              "trx_state='LOCK WAIT'") == 0 ||
-             steady_us() < begun_us + length_us);
-}
-
-struct late {
-    struct idem_store *store;
-    uint64_t fence;
-};
-
-static void *late_claim(void *argument)
-{
-    struct late *late = argument;
-    struct idem_op op;
-
-    op_claim(&op, "k", "B");
-    assert_int_equal(applied(late->store, &op), IDEM_RESULT_ACQUIRED);
-    late->fence = op.out.fence;
-    return NULL;
-}
-
-/*
- * A row with a fence from a clock that was ahead is removed while a claim waits to take its place:
- * the mark that the removal raises came after the claim had read it, and counts all the same.
- */
-static void fence_grows_past_a_removal_under_way(void **state)
-{
-    const uint64_t high = UINT64_C(9000000000000000);
-    const char *database = database_name();
-    char url[URL_SIZE], text[256];
-    struct late late = {.fence = 0};
-    pthread_t thread;
-    void *held;
-
-    (void)state;
-    url_make(database, "?timeout=30s", url);
-    late.store = store_make(url);
-    assert_int_equal(claimed(late.store, "k", "A"), IDEM_RESULT_ACQUIRED);
-    snprintf(text, sizeof text,
-             "DELETE FROM idempotency_keys;UPDATE idempotency_meta SET fence_floor=%llu",
-             (unsigned long long)high);
-    held = sql_hold(database, text);
-    assert_int_equal(pthread_create(&thread, NULL, late_claim, &late), 0);
-    lock_wait_await(0);
-    sql_commit(held);
-    pthread_join(thread, NULL);
-    assert_true(late.fence > high);
-    idem_store_close(late.store);
-}
-
-struct waiting {
-    struct idem_store *store;
-    struct idem_op op;
-    enum idem_result result;
-};
-
-static void *waiting_run(void *argument)
-{
-    struct waiting *waiting = argument;
-
-    waiting->result = applied(waiting->store, &waiting->op);
-    return NULL;
-}
-
-/* Applies an op that has to wait for the rows that the statement holds, for some seconds. */
-static void waiting_apply(struct waiting *waiting, const char *database, const char *statement)
-{
-    void *held = sql_hold(database, statement);
-    pthread_t thread;
-
-    assert_int_equal(pthread_create(&thread, NULL, waiting_run, waiting), 0);
-    lock_wait_await(3 * SECOND);
-    sql_commit(held);
-    pthread_join(thread, NULL);
-}
-
-/* A lease is given from when it was got, however long the row was waited for. */
-static void lease_begins_after_the_wait(void **state)
-{
-    const char *database = database_name();
-    struct waiting waiting = {.result = IDEM_RESULT_NONE};
-    char url[URL_SIZE];
-
-    (void)state;
-    url_make(database, "?timeout=30s", url);
-    waiting.store = store_make(url);
-    assert_int_equal(claimed(waiting.store, "k", "A"), IDEM_RESULT_ACQUIRED);
-    op_claim(&waiting.op, "k", "B");
-    waiting.op.in.claim.lease_us = 20 * SECOND;
-    waiting_apply(&waiting, database, "DELETE FROM idempotency_keys");
-    assert_int_equal(waiting.result, IDEM_RESULT_ACQUIRED);
-    assert_true(sql_number(database, "SELECT lease_until_us-TIMESTAMPDIFF(MICROSECOND,'1970-01-01',"
-                                     "UTC_TIMESTAMP(6))FROM idempotency_keys") > 18500000);
-    idem_store_close(waiting.store);
-}
-
-/* And one that ended during the wait is not renewed. */
-static void lease_that_ended_is_not_renewed(void **state)
-{
-    const char *database = database_name();
-    struct waiting waiting = {.result = IDEM_RESULT_NONE};
-    char url[URL_SIZE];
-    struct idem_op op;
-
-    (void)state;
-    url_make(database, "?timeout=30s", url);
-    waiting.store = store_make(url);
-    op_claim(&op, "k", "A");
-    op.in.claim.lease_us = 2 * SECOND;
-    assert_int_equal(applied(waiting.store, &op), IDEM_RESULT_ACQUIRED);
-    memset(&waiting.op, 0, sizeof waiting.op);
-    waiting.op.kind = IDEM_OP_RENEW;
-    waiting.op.id = id_of("k");
-    waiting.op.in.renew = (struct idem_renew){owner_of("A"), MINUTE, UNKNOWN_TTL};
-    waiting_apply(&waiting, database, "SELECT id FROM idempotency_keys FOR UPDATE");
-    assert_int_equal(waiting.result, IDEM_RESULT_LOST);
-    idem_store_close(waiting.store);
-}
-
 /* What is not there any more must not pass for the store that was opened, connected or not. */
 static void another_store_behind_the_url(void **state)
 {
@@ -466,9 +336,6 @@ int main(void)
         cmocka_unit_test(server_restarts_under_load),
         cmocka_unit_test(server_stands_still),
         cmocka_unit_test(locked_rows_are_waited_for),
-        cmocka_unit_test(fence_grows_past_a_removal_under_way),
-        cmocka_unit_test(lease_begins_after_the_wait),
-        cmocka_unit_test(lease_that_ended_is_not_renewed),
         cmocka_unit_test(another_store_behind_the_url),
         cmocka_unit_test(meta_row_is_lost),
         cmocka_unit_test(damaged_row),

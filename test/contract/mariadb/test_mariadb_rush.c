@@ -1,7 +1,7 @@
 /*
  * Many connections on few keys: 4 processes of 4 threads, each with a handle of its own, claim,
- * give back, complete, let expire and forget the same ids in batches, while one more sweeps. At any
- * moment an id has one holder, and its fences grow whatever happens to its row.
+ * give back, complete, let expire and forget the same ids, in batches and one by one, while one
+ * more sweeps. At any moment an id has one holder, and its fences grow whatever happens to its row.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #define THREADS   4
 #define IDS       24
 #define BATCH     8
-#define ROUNDS    60
+#define ROUNDS    80
 
 #define LEASE_RUSH (45 * SECOND)
 
@@ -36,6 +36,7 @@ struct worker {
     unsigned number, seed, made;
     struct idem_store *store;
     struct idem_op ops[BATCH], *list[BATCH];
+    size_t count; /* of claims in this round */
     unsigned ids[BATCH];
     char names[BATCH][16]; /* of ids */
     char owners[BATCH][16];
@@ -63,12 +64,13 @@ static void batch_apply(struct worker *worker, size_t count)
         fault(worker->arena, message.text);
 }
 
-/* Claims distinct ids in no order. */
+/* Claims distinct ids in no order, or one. */
 static void claims_fill(struct worker *worker)
 {
     unsigned first = next_random(&worker->seed), step = 1 + 2 * (first % 2);
 
-    for (unsigned i = 0; i < BATCH; i++) {
+    worker->count = next_random(&worker->seed) % 2 ? BATCH : 1;
+    for (unsigned i = 0; i < worker->count; i++) {
         worker->ids[i] = (first + i * (step == 1 ? 1 : 5)) % IDS;
         snprintf(worker->names[i], sizeof worker->names[i], "id %u", worker->ids[i]);
         snprintf(worker->owners[i], sizeof worker->owners[i], "%u.%u", worker->number,
@@ -96,7 +98,7 @@ static size_t ends_fill(struct worker *worker)
 {
     size_t count = 0;
 
-    for (unsigned i = 0; i < BATCH; i++) {
+    for (unsigned i = 0; i < worker->count; i++) {
         struct idem_op *op = &worker->ops[i];
         unsigned how = next_random(&worker->seed) % 3;
 
@@ -124,8 +126,8 @@ static void round_run(struct worker *worker)
     size_t count;
 
     claims_fill(worker);
-    batch_apply(worker, BATCH);
-    for (unsigned i = 0; i < BATCH; i++)
+    batch_apply(worker, worker->count);
+    for (unsigned i = 0; i < worker->count; i++)
         if (worker->ops[i].result != IDEM_RESULT_ACQUIRED &&
             worker->ops[i].result != IDEM_RESULT_IN_PROGRESS &&
             worker->ops[i].result != IDEM_RESULT_COMPLETED)
@@ -135,7 +137,7 @@ static void round_run(struct worker *worker)
     for (size_t i = 0; i < count; i++)
         if (worker->list[i]->result != IDEM_RESULT_OK)
             fault(worker->arena, "an end was refused");
-    for (unsigned i = 0; i < BATCH; i++)
+    for (unsigned i = 0; i < worker->count; i++)
         idem_op_deinit(&worker->ops[i]);
 }
 
@@ -246,7 +248,7 @@ static void one_holder_at_a_time(void **state)
         child_await(children[i]);
     __atomic_store_n(&arena->ended, 1, __ATOMIC_SEQ_CST);
     child_await(children[PROCESSES]);
-    print_message("%d batches of %d in %.1f s: %u acquired, %u swept, %lld deadlocks\n",
+    print_message("%d batches of up to %d in %.1f s: %u acquired, %u swept, %lld deadlocks\n",
                   2 * PROCESSES * THREADS * ROUNDS, BATCH, (double)(steady_us() - begun_us) / 1e6,
                   arena->acquired, arena->swept, (long long)(sql_number(NULL, deadlocks) - before));
     if (arena->faults)
