@@ -387,14 +387,10 @@ static void socket_is_taken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_settings_do_not_matter),
-        cmocka_unit_test(weak_settings_are_refused),
-        cmocka_unit_test(standing_still_has_an_end),
-        cmocka_unit_test(each_fact_is_judged),
-        cmocka_unit_test(packets_bound_answers),
-        cmocka_unit_test(large_batches_are_parted),
-        cmocka_unit_test(urls_are_read_with_care),
-        cmocka_unit_test(socket_is_taken),
+        cmocka_unit_test(odd_settings_do_not_matter), cmocka_unit_test(weak_settings_are_refused),
+        cmocka_unit_test(standing_still_has_an_end),  cmocka_unit_test(each_fact_is_judged),
+        cmocka_unit_test(packets_bound_answers),      cmocka_unit_test(large_batches_are_parted),
+        cmocka_unit_test(urls_are_read_with_care),    cmocka_unit_test(socket_is_taken),
     };
     const struct CMUnitTest of_mysql[] = {
         cmocka_unit_test(weak_settings_of_mysql_are_refused),
