@@ -113,7 +113,7 @@ struct idem_mariadb_facts {
     bool log_bin, statement_binlog, doublewrite, redo_log, read_only;
     bool returning; /* INSERT can tell of rows that it has written, and of the clock by then */
     size_t packet;  /* max_allowed_packet */
-    int schema;    /* version; 0: there is none */
+    int schema;     /* version; 0: there is none */
     bool has_salt;
     struct idem_salt salt;
 };
