@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-#define FILL_MAX 4000
+#define FILL_MAX 100000 /* the size is looked at once a second, however quick the store is */
 
 static const char *key_of(unsigned number)
 {
