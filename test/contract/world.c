@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "contract.h"
+#include "ops.h"
 
 static int64_t world_now(void *context)
 {
@@ -211,19 +212,8 @@ struct idem_op *op_make(struct world *world, enum idem_op_kind kind, const char 
 struct idem_op *claim_make(struct world *world, const char *key, const char *owner)
 {
     struct idem_op *op = op_make(world, IDEM_OP_CLAIM, key);
-    struct idem_claim *in = &op->in.claim;
 
-    in->kind = IDEM_KIND_HTTP;
-    in->scope = text("scope");
-    in->key = text(key);
-    in->method = text("POST");
-    in->path = text("/charges");
-    in->fingerprint = payload_of("payload");
-    in->principal = caller_of("alice");
-    in->owner = owner_of(owner);
-    in->lease_us = LEASE;
-    in->unknown_ttl_us = UNKNOWN_TTL;
-    in->ttl_us = TTL;
+    op_claim(op, key, owner);
     return op;
 }
 

@@ -4,8 +4,6 @@
 #include <mysqld_error.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "store/front.h"
@@ -122,20 +120,24 @@ int64_t sql_number(const char *database, const char *format, ...)
     return number;
 }
 
-/* One that has ended meanwhile is no failure. */
-static void kill_one(MYSQL *mysql, const char *id)
+/* One that has ended meanwhile is no failure, and is not counted. */
+static int64_t kill_one(MYSQL *mysql, const char *id)
 {
     char text[64];
 
     snprintf(text, sizeof text, "KILL %s", id);
-    if (mysql_real_query(mysql, text, strlen(text)) && mysql_errno(mysql) != ER_NO_SUCH_THREAD)
+    if (!mysql_real_query(mysql, text, strlen(text)))
+        return 1;
+    if (mysql_errno(mysql) != ER_NO_SUCH_THREAD)
         fail_msg("%s: %s", text, mysql_error(mysql));
+    return 0;
 }
 
-void sql_kill(const char *database)
+int64_t sql_kill(const char *database)
 {
     static const char text[] = "SHOW PROCESSLIST"; /* id, user, host, database … */
     MYSQL *mysql = sql_connect(NULL);
+    int64_t count = 0;
     MYSQL_RES *result;
     MYSQL_ROW row;
 
@@ -145,9 +147,10 @@ void sql_kill(const char *database)
     assert_non_null(result);
     while ((row = mysql_fetch_row(result)))
         if (row[3] && strcmp(row[3], database) == 0)
-            kill_one(mysql, row[0]);
+            count += kill_one(mysql, row[0]);
     mysql_free_result(result);
     mysql_close(mysql);
+    return count;
 }
 
 void *sql_hold(const char *database, const char *statements)
@@ -175,118 +178,10 @@ void sql_release(void *held)
     mysql_close(held);
 }
 
-struct idem_store *store_open(const char *url)
-{
-    struct idem_message message = {""};
-    struct idem_store *store;
-
-    if (idem_store_open(url, NULL, &store, &message))
-        fail_msg("%s: %s", url, message.text);
-    return store;
-}
-
-void migrated(const char *url, int version, int from, int to)
-{
-    struct idem_message message = {""};
-    struct idem_migration migration;
-
-    if (idem_store_migrate(url, version, &migration, &message))
-        fail_msg("%s: %s", url, message.text);
-    assert_int_equal(migration.from, from);
-    assert_int_equal(migration.to, to);
-}
-
-void migration_refused(const char *url, int version, int wanted, const char *words)
-{
-    struct idem_message message = {""};
-    struct idem_migration migration;
-
-    assert_int_equal(idem_store_migrate(url, version, &migration, &message), wanted);
-    if (!strstr(message.text, words))
-        fail_msg("\"%s\" does not say \"%s\"", message.text, words);
-}
-
 struct idem_store *store_make(const char *url)
 {
     migrated(url, IDEM_SCHEMA_LATEST, 0, 1);
     return store_open(url);
-}
-
-void op_claim(struct idem_op *op, const char *key, const char *owner)
-{
-    struct idem_claim *in = &op->in.claim;
-
-    memset(op, 0, sizeof *op);
-    op->kind = IDEM_OP_CLAIM;
-    op->id = id_of(key);
-    in->kind = IDEM_KIND_HTTP;
-    in->scope = text("scope");
-    in->key = text(key);
-    in->method = text("POST");
-    in->path = text("/charges");
-    in->fingerprint = payload_of("payload");
-    in->owner = owner_of(owner);
-    in->lease_us = LEASE;
-    in->unknown_ttl_us = UNKNOWN_TTL;
-    in->ttl_us = TTL;
-}
-
-void op_verdict(struct idem_op *op, enum idem_op_kind kind, const char *key, const char *owner,
-                struct idem_bytes body)
-{
-    memset(op, 0, sizeof *op);
-    op->kind = kind;
-    op->id = id_of(key);
-    op->in.verdict.owner = owner_of(owner);
-    op->in.verdict.answer = (struct idem_answer){.status = 200, .body = body};
-    op->in.verdict.ttl_us = TTL;
-    op->in.verdict.lease_us = LEASE;
-}
-
-void op_get(struct idem_op *op, const char *key)
-{
-    memset(op, 0, sizeof *op);
-    op->kind = IDEM_OP_GET;
-    op->id = id_of(key);
-}
-
-int apply(struct idem_store *store, struct idem_op *op)
-{
-    idem_op_deinit(op);
-    return idem_store_apply(store, &op, 1, NULL);
-}
-
-enum idem_result applied(struct idem_store *store, struct idem_op *op)
-{
-    struct idem_message message = {""};
-
-    idem_op_deinit(op);
-    if (idem_store_apply(store, &op, 1, &message))
-        fail_msg("%s: %s", idem_op_kind_text(op->kind), message.text);
-    return op->result;
-}
-
-enum idem_result claimed(struct idem_store *store, const char *key, const char *owner)
-{
-    enum idem_result result;
-    struct idem_op op;
-
-    op_claim(&op, key, owner);
-    result = applied(store, &op);
-    idem_op_deinit(&op);
-    return result;
-}
-
-enum idem_result completed(struct idem_store *store, const char *key, const char *owner,
-                           const char *body)
-{
-    enum idem_result result;
-    struct idem_op op;
-
-    op_verdict(&op, IDEM_OP_COMPLETE, key, owner, text(body));
-    result = applied(store, &op);
-    idem_op_deinit(&op);
-    return result;
 }
 
 /* Opens as it is, and then has less. */
@@ -321,30 +216,4 @@ struct idem_store *store_make_form(const char *url, const struct idem_clock *clo
 bool server_has_returning(void)
 {
     return sql_number(NULL, "SELECT @@version LIKE '%%MariaDB%%'") == 1;
-}
-
-void control(const char *verb)
-{
-    const char *program = getenv("IDEM_TEST_CONTROL");
-    int status;
-    pid_t child;
-
-    assert_non_null(program);
-    child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        (void)!freopen("/dev/null", "w", stdout);
-        execl(program, program, verb, "mariadb", (char *)NULL);
-        _exit(127);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-int64_t steady_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * SECOND + now.tv_nsec / 1000;
 }

@@ -2,7 +2,8 @@
 #ifndef IDEM_TEST_MARIADB_SUPPORT_H
 #define IDEM_TEST_MARIADB_SUPPORT_H
 
-#include "../contract.h"
+#include "../ops.h"
+#include "../servers.h"
 
 #define URL_SIZE 512
 
@@ -17,8 +18,8 @@ void sql(const char *database, const char *format, ...) __attribute__((format(pr
 int64_t sql_number(const char *database, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Ends all of idem's connections to the database, as an administrator may. */
-void sql_kill(const char *database);
+/* Ends all of idem's connections to the database, as an administrator may; how many there were. */
+int64_t sql_kill(const char *database);
 
 /* A connection that holds what its statements lock, until they are rolled back or committed. */
 void *sql_hold(const char *database, const char *statements);
@@ -28,28 +29,10 @@ void sql_commit(void *held);
 
 /* Migrates and opens; must work. The clock is the server's. */
 struct idem_store *store_make(const char *url);
-struct idem_store *store_open(const char *url);
 
 /* On a database of its own, with a clock or NULL. Not `returning`: as if INSERT had no RETURNING.
  */
 struct idem_store *store_make_form(const char *url, const struct idem_clock *clock, bool returning);
 bool server_has_returning(void);
-void migrated(const char *url, int version, int from, int to);
-void migration_refused(const char *url, int version, int wanted, const char *words);
-
-/* Ops that are filled in and applied to any store; the caller deinits the op. */
-void op_claim(struct idem_op *op, const char *key, const char *owner);
-void op_verdict(struct idem_op *op, enum idem_op_kind kind, const char *key, const char *owner,
-                struct idem_bytes body);
-void op_get(struct idem_op *op, const char *key);
-int apply(struct idem_store *store, struct idem_op *op); /* the error is the caller's */
-enum idem_result applied(struct idem_store *store, struct idem_op *op); /* must work */
-enum idem_result claimed(struct idem_store *store, const char *key, const char *owner);
-enum idem_result completed(struct idem_store *store, const char *key, const char *owner,
-                           const char *body);
-
-/* "stop", "cont", "restart" … of the server; see test/servers/control.py. */
-void control(const char *verb);
-int64_t steady_us(void);
 
 #endif

@@ -1,9 +1,10 @@
 /* Connections that break, servers that stop or stand still, memory that runs out. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "../claimant.h"
+#include "../killer.h"
 #include "base/memory.h"
 #include "support.h"
 
@@ -28,93 +29,36 @@ static void killed_between_batches(void **state)
     idem_store_close(store);
 }
 
-struct killer {
-    const char *database;
-    unsigned ops; /* begun so far */
-    int ended;
-};
-
-/* Kills once an op, which is under way then, or just about to be. */
-static void *killer_run(void *argument)
-{
-    struct killer *killer = argument;
-    unsigned seen = 0;
-
-    while (!__atomic_load_n(&killer->ended, __ATOMIC_SEQ_CST)) {
-        unsigned ops = __atomic_load_n(&killer->ops, __ATOMIC_SEQ_CST);
-
-        if (ops != seen)
-            sql_kill(killer->database);
-        else
-            sched_yield();
-        seen = ops;
-    }
-    return NULL;
-}
-
-static void op_begins(struct killer *killer)
-{
-    __atomic_fetch_add(&killer->ops, 1, __ATOMIC_SEQ_CST);
-}
-
 /* Whatever the killer cuts off, each key is acquired by its one claimant and completed by it. */
 static void killed_within_batches(void **state)
 {
-    struct killer killer = {.database = database_name()};
+    const char *database = database_name();
+    struct killer killer;
     char url[URL_SIZE], key[32];
     struct idem_store *store;
-    pthread_t thread;
 
     (void)state;
-    url_make(killer.database, "?timeout=20s", url);
+    url_make(database, "?timeout=20s", url);
     store = store_make(url);
-    assert_int_equal(pthread_create(&thread, NULL, killer_run, &killer), 0);
+    killer_begin(&killer, sql_kill, database);
     for (int i = 0; i < KEYS; i++) {
         snprintf(key, sizeof key, "k%d", i);
-        op_begins(&killer);
+        killer_aim(&killer);
         assert_int_equal(claimed(store, key, "A"), IDEM_RESULT_ACQUIRED);
-        op_begins(&killer);
+        killer_aim(&killer);
         assert_int_equal(claimed(store, key, "B"), IDEM_RESULT_IN_PROGRESS);
-        op_begins(&killer);
+        killer_aim(&killer);
         assert_int_equal(completed(store, key, "A", key), IDEM_RESULT_OK);
-        op_begins(&killer);
+        killer_aim(&killer);
         assert_int_equal(claimed(store, key, "B"), IDEM_RESULT_COMPLETED);
     }
-    __atomic_store_n(&killer.ended, 1, __ATOMIC_SEQ_CST);
-    pthread_join(thread, NULL);
+    killer_end(&killer);
+    assert_true(killer.kills > 0);
     idem_store_close(store);
-    assert_int_equal(sql_number(killer.database,
+    assert_int_equal(sql_number(database,
                                 "SELECT COUNT(*) FROM idempotency_keys WHERE state='completed' "
                                 "AND attempt=1"),
                      KEYS);
-}
-
-struct claimant {
-    struct idem_store *store;
-    int ended;
-    unsigned count;
-};
-
-static void *claimant_run(void *argument)
-{
-    struct claimant *claimant = argument;
-    char key[32];
-
-    while (!__atomic_load_n(&claimant->ended, __ATOMIC_SEQ_CST)) {
-        snprintf(key, sizeof key, "k%u", claimant->count);
-        assert_int_equal(claimed(claimant->store, key, "A"), IDEM_RESULT_ACQUIRED);
-        assert_int_equal(completed(claimant->store, key, "A", key), IDEM_RESULT_OK);
-        __atomic_fetch_add(&claimant->count, 1, __ATOMIC_SEQ_CST);
-    }
-    return NULL;
-}
-
-static void claims_await(const struct claimant *claimant, unsigned more)
-{
-    unsigned until = __atomic_load_n(&claimant->count, __ATOMIC_SEQ_CST) + more;
-
-    while (__atomic_load_n(&claimant->count, __ATOMIC_SEQ_CST) < until)
-        sched_yield();
 }
 
 /* Within the time allowed a restart is a pause, after a crash too, and nothing is forgotten. */
@@ -122,22 +66,20 @@ static void server_restarts_under_load(void **state)
 {
     static const char *const verbs[] = {"restart", "crash"};
     const char *database = database_name();
-    struct claimant claimant = {.ended = 0};
+    struct claimant claimant;
     char url[URL_SIZE];
-    pthread_t thread;
 
     (void)state;
     url_make(database, "?timeout=60s", url);
-    claimant.store = store_make(url);
-    assert_int_equal(pthread_create(&thread, NULL, claimant_run, &claimant), 0);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, 1);
+    claimant_begin(&claimant, url);
     for (size_t i = 0; i < COUNT(verbs); i++) {
-        claims_await(&claimant, 20);
-        control(verbs[i]);
-        claims_await(&claimant, 20);
+        claimant_await(&claimant, 20);
+        control(verbs[i], "mariadb");
+        claimant_await(&claimant, 20);
     }
-    __atomic_store_n(&claimant.ended, 1, __ATOMIC_SEQ_CST);
-    pthread_join(thread, NULL);
-    idem_store_close(claimant.store);
+    claimant_end(&claimant);
+    assert_int_equal(claimant.failures, 0);
     assert_int_equal(sql_number(database, "SELECT COUNT(*) FROM idempotency_keys WHERE "
                                           "state='completed' AND attempt=1"),
                      claimant.count);
@@ -147,27 +89,25 @@ static void server_restarts_under_load(void **state)
 static void server_stands_still(void **state)
 {
     char url[URL_SIZE];
-    struct idem_message message = {""};
     struct idem_store *store, *other;
-    struct idem_op op, *list = &op;
+    struct idem_op op;
     int64_t begun_us;
 
     (void)state;
     url_make(database_name(), "?timeout=300ms", url);
     store = store_make(url);
     assert_int_equal(claimed(store, "k", "A"), IDEM_RESULT_ACQUIRED);
-    control("stop");
+    control("stop", "mariadb");
     op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
     begun_us = steady_us();
-    assert_int_equal(idem_store_apply(store, &list, 1, &message), IDEM_ERR_TIMEOUT);
+    assert_non_null(strstr(apply_fails(store, &op, IDEM_ERR_TIMEOUT), "timeout="));
     assert_in_range(steady_us() - begun_us, 290000, 1500000);
-    assert_non_null(strstr(message.text, "timeout="));
     begun_us = steady_us();
-    assert_int_equal(idem_store_apply(store, &list, 1, NULL), IDEM_ERR_TIMEOUT);
+    apply_fails(store, &op, IDEM_ERR_TIMEOUT);
     assert_int_equal(idem_store_open(url, NULL, &other, NULL), IDEM_ERR_TIMEOUT);
     assert_in_range(steady_us() - begun_us, 590000, 3000000);
-    control("cont");
-    while (apply(store, &op))
+    control("cont", "mariadb");
+    while (apply(store, &op, NULL))
         assert_true(steady_us() < begun_us + 30 * SECOND);
     expect(&op, OK);
     assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_COMPLETED);
@@ -192,7 +132,7 @@ static void locked_rows_are_waited_for(void **state)
     assert_int_equal(claimed(store, "other", "A"), IDEM_RESULT_ACQUIRED);
     op_verdict(&op, IDEM_OP_COMPLETE, "k", "A", text("paid"));
     begun_us = steady_us();
-    assert_int_equal(apply(store, &op), IDEM_ERR_TIMEOUT);
+    apply_fails(store, &op, IDEM_ERR_TIMEOUT);
     assert_in_range(steady_us() - begun_us, 390000, 2000000);
     sql_release(held);
     assert_int_equal(completed(store, "k", "A", "paid"), IDEM_RESULT_OK);
@@ -205,10 +145,9 @@ static void another_store_behind_the_url(void **state)
     (void)state;
     for (int connected = 0; connected <= 1; connected++) {
         const char *database = database_name();
-        struct idem_message message = {""};
         char url[URL_SIZE];
         struct idem_store *store;
-        struct idem_op op, *list = &op;
+        struct idem_op op;
 
         url_make(database, "?timeout=1s", url);
         store = store_make(url);
@@ -219,11 +158,10 @@ static void another_store_behind_the_url(void **state)
         if (!connected)
             sql_kill(database);
         op_claim(&op, "k", "B");
-        assert_int_equal(idem_store_apply(store, &list, 1, &message), IDEM_ERR_UNSAFE);
-        assert_non_null(strstr(message.text, "no longer the one"));
+        assert_non_null(strstr(apply_fails(store, &op, IDEM_ERR_UNSAFE), "no longer the one"));
         assert_int_equal(sql_number(database, "SELECT COUNT(*) FROM idempotency_keys"), 0);
         op_verdict(&op, IDEM_OP_FAIL, "k", "A", text(""));
-        assert_int_equal(idem_store_apply(store, &list, 1, &message), IDEM_ERR_UNSAFE);
+        apply_fails(store, &op, IDEM_ERR_UNSAFE);
         idem_store_close(store);
     }
 }
@@ -233,14 +171,12 @@ static void meta_row_is_lost(void **state)
     const char *database = database_name();
     char url[URL_SIZE];
     struct idem_store *store;
-    struct idem_op op;
 
     (void)state;
     url_make(database, "", url);
     store = store_make(url);
     sql(database, "DELETE FROM idempotency_meta");
-    op_claim(&op, "k", "A");
-    assert_int_equal(apply(store, &op), IDEM_ERR_UNSAFE);
+    claim_fails(store, "k", IDEM_ERR_UNSAFE);
     assert_int_equal(sql_number(database, "SELECT COUNT(*) FROM idempotency_keys"), 0);
     idem_store_close(store);
 }
@@ -260,8 +196,7 @@ static void damaged_row(void **state)
     completed(store, "k", "A", "paid");
     sql(database, "SET sql_mode='';UPDATE idempotency_keys SET status=7");
     assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_CORRUPT);
-    op_get(&op, "k");
-    assert_int_equal(applied(store, &op), IDEM_RESULT_CORRUPT);
+    assert_int_equal(got(store, "k"), IDEM_RESULT_CORRUPT);
     memset(&op, 0, sizeof op);
     op.kind = IDEM_OP_SCAN;
     op.in.scan.limit = 10;
@@ -269,9 +204,7 @@ static void damaged_row(void **state)
     assert_int_equal(op.out.count, 0);
     assert_int_equal(op.out.damaged, 1);
     idem_op_deinit(&op);
-    memset(&op, 0, sizeof op);
-    op.kind = IDEM_OP_FORGET;
-    op.id = id_of("k");
+    op_forget(&op, "k", false);
     assert_int_equal(applied(store, &op), IDEM_RESULT_CORRUPT);
     op.in.forget.force = true;
     assert_int_equal(applied(store, &op), IDEM_RESULT_OK);
@@ -282,7 +215,7 @@ static void damaged_row(void **state)
 /* Claim, verdict, the long way (two ops on one id), a look, a scan and a sweep. */
 static int memory_round(struct idem_store *store)
 {
-    struct idem_op ops[6], *list[6];
+    struct idem_op ops[6];
     int error;
 
     op_claim(&ops[0], "a", "A");
@@ -294,9 +227,7 @@ static int memory_round(struct idem_store *store)
     ops[4].in.scan.limit = 10;
     ops[5].kind = IDEM_OP_AUDIT;
     ops[5].in.audit.limit = 10;
-    for (size_t i = 0; i < COUNT(ops); i++)
-        list[i] = &ops[i];
-    error = idem_store_apply(store, list, COUNT(ops), NULL);
+    error = apply_batch(store, ops, COUNT(ops), NULL);
     for (size_t i = 0; i < COUNT(ops); i++)
         idem_op_deinit(&ops[i]);
     return error;

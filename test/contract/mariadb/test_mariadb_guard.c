@@ -249,14 +249,6 @@ static void the_long_way_is_guarded_too(void **state)
     idem_store_close(store);
 }
 
-static void op_forget(struct idem_op *op, const char *key)
-{
-    memset(op, 0, sizeof *op);
-    op->kind = IDEM_OP_FORGET;
-    op->id = id_of(key);
-    op->in.forget.force = true;
-}
-
 static int64_t claiming_now_us(void *context)
 {
     struct between *between = context;
@@ -284,7 +276,7 @@ static int forget_between(struct between *between, int64_t (*now_us)(void *conte
     between->other = store_open(url);
     assert_int_equal(claimed(store, "gone", "A"), IDEM_RESULT_ACQUIRED);
     assert_int_equal(claimed(store, "other", "A"), IDEM_RESULT_ACQUIRED);
-    op_forget(&ops[0], "gone");
+    op_forget(&ops[0], "gone", true);
     op_claim(&ops[1], "k", "A");
     op_claim(&ops[2], "k", "B");
     between->left = ASKS;
@@ -319,7 +311,7 @@ static int64_t forgetting_now_us(void *context)
     struct idem_op op;
 
     if (between->left > 0 && --between->left == 0) {
-        op_forget(&op, "other");
+        op_forget(&op, "other", true);
         assert_int_equal(applied(between->other, &op), IDEM_RESULT_OK);
     }
     return host_now_us();

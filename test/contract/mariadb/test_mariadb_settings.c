@@ -28,7 +28,7 @@ static const struct idem_bytes keys[] = {
 
 static void keys_are_bytes(struct idem_store *store)
 {
-    struct idem_op ops[COUNT(keys)], *list[COUNT(keys)];
+    struct idem_op ops[COUNT(keys)];
     uint8_t body[COUNT(keys)];
 
     for (size_t i = 0; i < COUNT(keys); i++) {
@@ -36,9 +36,8 @@ static void keys_are_bytes(struct idem_store *store)
         ops[i].id = idem_id_make(IDEM_KIND_HTTP, text("scope"), keys[i]);
         ops[i].in.claim.key = keys[i];
         ops[i].in.claim.path = keys[i];
-        list[i] = &ops[i];
     }
-    assert_int_equal(idem_store_apply(store, list, COUNT(keys), NULL), IDEM_OK);
+    assert_int_equal(apply_batch(store, ops, COUNT(keys), NULL), IDEM_OK);
     for (size_t i = 0; i < COUNT(keys); i++) {
         struct idem_id id = ops[i].id;
 
@@ -47,7 +46,7 @@ static void keys_are_bytes(struct idem_store *store)
         ops[i].id = id;
         body[i] = (uint8_t)(i * 17);
     }
-    assert_int_equal(idem_store_apply(store, list, COUNT(keys), NULL), IDEM_OK);
+    assert_int_equal(apply_batch(store, ops, COUNT(keys), NULL), IDEM_OK);
     for (size_t i = 0; i < COUNT(keys); i++) {
         struct idem_op op;
 
@@ -302,7 +301,7 @@ static void packets_bound_answers(void **state)
 /* More than fits into one packet, though each op does. */
 static void large_batches_are_parted(void **state)
 {
-    struct idem_op *ops = calloc(IDEM_BATCH_MAX, sizeof *ops), *list[IDEM_BATCH_MAX];
+    struct idem_op *ops = calloc(IDEM_BATCH_MAX, sizeof *ops);
     static uint8_t path[IDEM_PATH_SIZE_MAX];
     char(*names)[16] = calloc(IDEM_BATCH_MAX, sizeof *names);
     char url[URL_SIZE];
@@ -318,14 +317,13 @@ static void large_batches_are_parted(void **state)
         snprintf(names[i], sizeof names[i], "k%zu", i);
         op_claim(&ops[i], names[i], "A");
         ops[i].in.claim.path = idem_bytes_make(path, sizeof path);
-        list[i] = &ops[i];
     }
-    assert_int_equal(idem_store_apply(store, list, IDEM_BATCH_MAX, NULL), IDEM_OK);
+    assert_int_equal(apply_batch(store, ops, IDEM_BATCH_MAX, NULL), IDEM_OK);
     for (size_t i = 0; i < IDEM_BATCH_MAX; i++) {
         expect(&ops[i], ACQUIRED);
         op_verdict(&ops[i], IDEM_OP_COMPLETE, names[i], "A", idem_bytes_make(path, 1500));
     }
-    assert_int_equal(idem_store_apply(store, list, IDEM_BATCH_MAX, NULL), IDEM_OK);
+    assert_int_equal(apply_batch(store, ops, IDEM_BATCH_MAX, NULL), IDEM_OK);
     for (size_t i = 0; i < IDEM_BATCH_MAX; i++)
         expect(&ops[i], OK);
     idem_store_close(store);

@@ -5,14 +5,15 @@
 #include "store/postgres/postgres_store.h"
 #include "support.h"
 
-/* The store itself, below its front, so that its connection can be reached. */
-static struct idem_backend *backend_open(const char *text)
+/* Migrates and opens the store itself, below its front, so that its connection can be reached. */
+static struct idem_backend *backend_make(const char *text)
 {
     static struct idem_url url;
     struct idem_backend *backend = NULL;
     struct idem_message message = {{0}};
     struct idem_salt salt;
 
+    idem_store_close(store_make(text));
     assert_int_equal(idem_url_parse(text, &url, &message), IDEM_OK);
     assert_int_equal(idem_backend_postgres.open(&url, NULL, &backend, &salt, &message), IDEM_OK);
     return backend;
@@ -51,8 +52,7 @@ static void statements_that_are_gone_are_parsed_again(void **state)
 
     (void)state;
     url_make(schema_name(), "", url);
-    idem_store_close(store_make(url));
-    backend = backend_open(url);
+    backend = backend_make(url);
     assert_true(backend->link.named);
     assert_int_equal(claim_below(backend, "k", "A"), IDEM_RESULT_ACQUIRED);
     say(backend, "DEALLOCATE ALL");
@@ -70,8 +70,7 @@ static void statements_outlive_a_migration(void **state)
 
     (void)state;
     url_make(schema_name(), "", url);
-    idem_store_close(store_make(url));
-    backend = backend_open(url);
+    backend = backend_make(url);
     assert_int_equal(claim_below(backend, "k", "A"), IDEM_RESULT_ACQUIRED);
     migrated(url, 1, IDEM_PG_SCHEMA_VERSION, 1);
     migrated(url, IDEM_PG_SCHEMA_VERSION, 1, IDEM_PG_SCHEMA_VERSION);
@@ -87,9 +86,8 @@ static void another_connection_has_its_own(void **state)
 
     (void)state;
     url_make(schema_name(), "", url);
-    idem_store_close(store_make(url));
-    one = backend_open(url);
-    other = backend_open(url);
+    one = backend_make(url);
+    other = backend_make(url);
     assert_string_not_equal(one->link.names[IDEM_PG_NAMED_CLAIM],
                             other->link.names[IDEM_PG_NAMED_CLAIM]);
     idem_backend_postgres.close(one);
@@ -103,8 +101,7 @@ static void a_pooler_is_noticed(void **state)
 
     (void)state;
     snprintf(url, sizeof url, "%s", getenv("IDEM_TEST_PGBOUNCER"));
-    idem_store_close(store_make(url));
-    backend = backend_open(url);
+    backend = backend_make(url);
     assert_false(backend->link.named);
     assert_int_equal(claim_below(backend, "k", "A"), IDEM_RESULT_ACQUIRED);
     idem_backend_postgres.close(backend);
