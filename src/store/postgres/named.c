@@ -1,6 +1,6 @@
 /*
- * The statements that a gateway asks all the time are parsed and planned once a connection: that
- * is half of the work of a lone claim.
+ * The statements that a gateway asks all the time are parsed and planned once a connection, and not
+ * with each claim.
  *
  *   1. only where no pooler is between: one in transaction mode gives the next transaction another
  *      server process, which does not know them. The process that answers is then not the one

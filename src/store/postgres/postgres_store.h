@@ -61,14 +61,13 @@ enum idem_pg_outcome {
     IDEM_PG_FULL = 3,  /* the server's disk is full; rolled back */
 };
 
-#define IDEM_PG_STATE_SIZE 6 /* an SQLSTATE and its terminator */
+#define IDEM_PG_STATE_SIZE 6       /* an SQLSTATE and its terminator */
+#define IDEM_PG_STATE_SALT "ID001" /* from idempotency_floor(): the store has another salt */
 
 /* The outcome that an SQLSTATE stands for: one of the above, or a negative error. */
 int idem_pg_fault_judge(const char *sqlstate);
 
 /* The server's own sentence, first line only, for a message. */
-#define IDEM_PG_STATE_SALT "ID001" /* idempotency_salt_check: the store has another one */
-
 void idem_pg_fault_text(const PGresult *result, char *ret_text, size_t size);
 
 /* Statements that are parsed and planned once a connection, for they are asked all the time. */

@@ -30,8 +30,8 @@ CREATE TABLE idempotency_keys (
     resolved_by  bytea,
     resolved_why bytea,
     resolved_at  timestamptz
-    -- No CHECK: the server would read its text anew for each statement, a sixth of the work of a
-    -- lone claim. Only functions write here, and who reads a row looks at every value.
+    -- No CHECK: the server would read its text anew for each statement (docs/adr/0010). Only
+    -- functions write here, and who reads a row looks at every value.
 ) WITH (
     -- A verdict is a new version of its row: room for it on the same page makes it a HOT update,
     -- which touches no index.
