@@ -80,6 +80,14 @@ static int port_parse(struct part part, uint16_t *ret_port, struct idem_message 
     return IDEM_OK;
 }
 
+static bool part_has(struct part part, const char *any)
+{
+    for (size_t i = 0; i < part.size; i++)
+        if (strchr(any, part.text[i]))
+            return true;
+    return false;
+}
+
 /* "name", "name:port", "[address]" or "[address]:port". */
 static int host_parse(struct part part, uint16_t port_default, struct idem_server_host *ret_host,
                       struct idem_message *message)
@@ -99,6 +107,11 @@ static int host_parse(struct part part, uint16_t port_default, struct idem_serve
     }
     if (name.size >= 2 && name.text[0] == '[' && name.text[name.size - 1] == ']')
         name = (struct part){name.text + 1, name.size - 2};
+    else if (part_has(name, ":[]")) {
+        idem_message_set(message, "the store URL's host is no name: write an IPv6 address as "
+                                  "[ADDRESS] or [ADDRESS]:PORT");
+        return IDEM_ERR_INVALID;
+    }
     if (name.size == 0) {
         idem_message_set(message,
                          "the store URL names no host: write //HOST:PORT after the scheme");
