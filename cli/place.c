@@ -300,5 +300,6 @@ int idem_place_exit(int outcome)
     if (outcome == IDEM_PLACE_WRONG) {
         return IDEM_EXIT_USAGE;
     }
-    return outcome == IDEM_ERR_UNSAFE ? IDEM_EXIT_REFUSED : IDEM_EXIT_FAILURE;
+    return outcome == IDEM_ERR_UNSAFE || outcome == IDEM_ERR_SELFTEST ? IDEM_EXIT_REFUSED
+                                                                      : IDEM_EXIT_FAILURE;
 }

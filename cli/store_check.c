@@ -46,6 +46,7 @@ struct check {
     bool json;
     char shown[IDEM_URL_SIZE_MAX];
     struct idem_message reason; /* empty: none */
+    int outcome;                /* of opening and looking */
     enum verdict verdict;
     bool reachable;
     int64_t read_us; /* negative: was not measured */
@@ -142,6 +143,7 @@ static bool store_is_there(int outcome, const char *url, bool embedded)
 {
     switch (outcome) {
     case IDEM_ERR_UNSAFE:
+    case IDEM_ERR_SELFTEST:
     case IDEM_ERR_CORRUPT:
     case IDEM_ERR_FULL:
         return true;
@@ -180,6 +182,7 @@ static enum verdict verdict_of(int outcome, bool reachable)
     case IDEM_ERR_UNSUPPORTED: /* another version of the tables, or of the server */
         return VERDICT_UNUSABLE;
     case IDEM_ERR_UNSAFE:
+    case IDEM_ERR_SELFTEST:
         return VERDICT_REFUSED;
     default:
         return VERDICT_FAILED;
@@ -221,7 +224,7 @@ static const char *self_test_words(const struct check *check)
     if (check->verdict == VERDICT_GOOD) {
         return "passed";
     }
-    return strstr(check->reason.text, "failed its self-test") != NULL ? "failed" : NULL;
+    return check->outcome == IDEM_ERR_SELFTEST ? "failed" : NULL;
 }
 
 static int check_json(const struct check *check)
@@ -325,6 +328,7 @@ static int check_run(const char *option, bool create, bool json)
     if (outcome != IDEM_OK) {
         trouble_look(&check, outcome, option);
     }
+    check.outcome = outcome;
     check.verdict = verdict_of(outcome, check.reachable);
     told = check_tell(&check);
     idem_place_close(store);

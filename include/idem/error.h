@@ -21,6 +21,7 @@ enum idem_error {
     IDEM_ERR_UNSAFE = -8,      /* the store's settings cannot keep what was asked (design 5.3) */
     IDEM_ERR_UNSUPPORTED = -9, /* this build has no such store, or the store no such operation */
     IDEM_ERR_IO = -10,         /* the system refused a read or write */
+    IDEM_ERR_SELFTEST = -11,   /* the store works, and not as it must: its self-test shows it */
 };
 
 /* A short constant text for any of the above, never NULL. Thread-safe. */

@@ -51,9 +51,9 @@ struct idem_clock {
  * A server store reconnects by itself, once in a call and within its time-out; a call that fails
  * all the same is IDEM_ERR_UNAVAILABLE or _TIMEOUT, and the next call connects again.
  *
- * IDEM_ERR_INVALID (the URL), _UNSUPPORTED, _UNAVAILABLE, _UNSAFE, _CORRUPT, _FULL, _NOMEM, _IO; a
- * sentence in *message. LMDB: at most one open handle per directory and process, opened after fork;
- * a second is IDEM_ERR_INVALID.
+ * IDEM_ERR_INVALID (the URL), _UNSUPPORTED, _UNAVAILABLE, _UNSAFE, _SELFTEST, _CORRUPT, _FULL,
+ * _NOMEM, _IO; a sentence in *message. LMDB: at most one open handle per directory and process,
+ * opened after fork; a second is IDEM_ERR_INVALID.
  */
 IDEM_MUST_CHECK int idem_store_open(const char *url, const struct idem_clock *clock,
                                     struct idem_store **ret_store, struct idem_message *message);

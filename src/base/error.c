@@ -27,6 +27,8 @@ const char *idem_error_text(int error)
         return "not supported";
     case IDEM_ERR_IO:
         return "input or output failed";
+    case IDEM_ERR_SELFTEST:
+        return "store failed its self-test";
     default:
         return "unknown error";
     }

@@ -16,7 +16,7 @@ IDEM_MUST_CHECK int idem_store_open_backend(const struct idem_backend_ops *ops,
 
 /*
  * Proves on a reserved id that the store does what the contract says; leaves nothing behind.
- * IDEM_ERR_UNSAFE with a sentence when it does not, or what the store itself failed with.
+ * IDEM_ERR_SELFTEST with a sentence when it does not, or what the store itself failed with.
  */
 IDEM_MUST_CHECK int idem_store_selftest(struct idem_store *store, struct idem_message *message);
 

@@ -202,6 +202,17 @@ static void schemes_are_known_or_not(void **state)
 /* A backend that does all as the memory store does, but for one thing. */
 static void (*sabotage)(struct idem_op *op);
 static int sabotage_error;
+static bool loses_what_is_written; /* after the batch: in it all looks as it should */
+
+static int lose(struct idem_backend *backend, const struct idem_op *written)
+{
+    struct idem_op op = {.kind = IDEM_OP_FORGET, .id = written->id, .in.forget.force = true};
+    struct idem_op *list[] = {&op};
+    int error = idem_backend_memory.apply(backend, list, 1, NULL);
+
+    idem_op_deinit(&op);
+    return error;
+}
 
 static int broken_apply(struct idem_backend *backend, struct idem_op *const *ops, size_t count,
                         struct idem_message *message)
@@ -210,6 +221,9 @@ static int broken_apply(struct idem_backend *backend, struct idem_op *const *ops
 
     for (size_t i = 0; i < count && !error && sabotage; i++)
         sabotage(ops[i]);
+    for (size_t i = 0; i < count && !error && loses_what_is_written; i++)
+        if (ops[i]->kind == IDEM_OP_COMPLETE)
+            error = lose(backend, ops[i]);
     return error ? error : sabotage_error;
 }
 
@@ -333,10 +347,23 @@ static void broken_backends_are_refused(void **state)
 
         sabotage = sabotages[i];
         error = broken_open(&store, &message);
-        if (error != IDEM_ERR_UNSAFE || store || !strstr(message.text, "self-test"))
+        if (error != IDEM_ERR_SELFTEST || store || !strstr(message.text, "self-test"))
             fail_msg("sabotage %zu: %d, \"%s\"", i, error, message.text);
     }
     sabotage = NULL;
+}
+
+/* What was told in the batch that wrote is not what the store has. */
+static void a_store_is_read_back(void **state)
+{
+    struct idem_message message = {""};
+    struct idem_store *store = NULL;
+
+    (void)state;
+    loses_what_is_written = true;
+    assert_int_equal(broken_open(&store, &message), IDEM_ERR_SELFTEST);
+    assert_non_null(strstr(message.text, "a completed record was not found"));
+    loses_what_is_written = false;
 }
 
 static void sound_backend_is_taken(void **state)
@@ -469,6 +496,8 @@ int main(void)
         RULE("schemes are known or not", schemes_are_known_or_not),
         RULE("the self-test refuses a backend that is broken in any way it looks at",
              broken_backends_are_refused),
+        RULE("the self-test reads back what the store has, not what a batch told",
+             a_store_is_read_back),
         RULE("the self-test takes a sound backend", sound_backend_is_taken),
         RULE("the self-test passes up what the store fails with", failing_backend_is_passed_up),
         RULE("the self-test takes a full store", full_backend_is_taken),

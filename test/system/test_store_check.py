@@ -107,6 +107,30 @@ def test_a_socket_that_is_there_and_one_that_is_not(kind, request):
     assert ran.status == FAILURE and (told["verdict"], told["reachable"]) == ("unavailable", False)
 
 
+TRIGGERS = {
+    "postgres": """
+        CREATE FUNCTION {name}.shortened() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN NEW.body := NULL; RETURN NEW; END $$;
+        CREATE TRIGGER shortened BEFORE UPDATE ON {name}.idempotency_keys
+            FOR EACH ROW EXECUTE FUNCTION {name}.shortened()""",
+    "mariadb": """
+        CREATE TRIGGER {name}.shortened BEFORE UPDATE ON {name}.idempotency_keys
+            FOR EACH ROW SET NEW.body = ''"""}
+
+
+@pytest.mark.parametrize("name", list(TRIGGERS))
+def test_a_store_that_keeps_something_else(name):
+    """The self-test finds out, whatever the reason is: here it is somebody's trigger."""
+    made = server_stores.get(name)
+    store = made.store()
+    made.run(TRIGGERS[name].format(name=store.name))
+    told, ran = check(store.url())
+    assert ran.status == REFUSED and (told["verdict"], told["reachable"]) == ("refused", True)
+    assert told["self_test"] == "failed" and "self-test" in told["reason"]
+    screen = refused(REFUSED, "store", "check", store.url()).out
+    assert re.search("^self-test +failed:", screen, re.M), screen
+
+
 @pytest.mark.parametrize("name", ["postgres", "mariadb"])
 def test_tables_that_are_not_there(name):
     told, ran = check(server_stores.get(name).store(migrate=False).url())

@@ -6,12 +6,12 @@
 static void test_text(void **state)
 {
     (void)state;
-    for (int a = IDEM_ERR_IO; a <= IDEM_OK; a++) {
+    for (int a = IDEM_ERR_SELFTEST; a <= IDEM_OK; a++) {
         assert_string_not_equal(idem_error_text(a), "unknown error");
-        for (int b = IDEM_ERR_IO; b < a; b++)
+        for (int b = IDEM_ERR_SELFTEST; b < a; b++)
             assert_string_not_equal(idem_error_text(a), idem_error_text(b));
     }
-    assert_string_equal(idem_error_text(IDEM_ERR_IO - 1), "unknown error");
+    assert_string_equal(idem_error_text(IDEM_ERR_SELFTEST - 1), "unknown error");
     assert_string_equal(idem_error_text(1), "unknown error");
 }
 
