@@ -29,10 +29,11 @@ static bool is_conflict(unsigned code)
            code == ER_DATA_OUT_OF_RANGE || code == ERROR_ROLLED_BACK_BY_PLUGIN;
 }
 
-/* All of the client library's own numbers are about the connection, or end it. */
+/* All of the client library's own numbers are about the connection, or end it. Without a number
+ * it ran out of memory, and how far it got nobody knows. */
 static bool is_lost(unsigned code)
 {
-    return (code >= CR_MIN_ERROR && code <= CR_MAX_ERROR) ||
+    return code == 0 || (code >= CR_MIN_ERROR && code <= CR_MAX_ERROR) ||
            (code >= CER_MIN_ERROR && code <= CER_MAX_ERROR) || code == ER_SERVER_SHUTDOWN ||
            code == ER_NORMAL_SHUTDOWN || code == ERROR_CONNECTION_KILLED || code == ERROR_IDLE ||
            code == ERROR_SUPER_READ_ONLY || code == ERROR_READ_ONLY_TRANSACTION ||
@@ -74,11 +75,11 @@ static int timed_out(struct idem_mariadb_link *link)
                               "raise timeout= in the store URL");
 }
 
-int idem_mariadb_failure(struct idem_mariadb_link *link)
+int idem_mariadb_failure(struct idem_mariadb_link *link, unsigned code, const char *words)
 {
-    const char *words = mysql_error(link->mysql);
-
-    link->code = mysql_errno(link->mysql);
+    link->code = code;
+    if (code == 0)
+        words = "there is no memory left for the client library";
     if (link->timed_out)
         return timed_out(link);
     if (link->code == ER_DATA_OUT_OF_RANGE) /* the server's words are the guard, salt and all */

@@ -15,9 +15,9 @@
  *
  * and most of what a lone op takes is what each statement costs, however little it does: the server
  * reads it, sends a packet, and wakes who waits for that. So a lone op goes by its statement's own
- * clock instead of @n, and a lone verdict, which nothing has to guard, is its UPDATE alone. The
- * clock is written as LAST_INSERT_ID(the clock), which the server tells with the statement's
- * count, and which the guard can name.
+ * clock instead of @n; and a lone verdict, which nothing has to guard, is its UPDATE alone, which
+ * is prepared (prepared.c). The clock is written as LAST_INSERT_ID(the clock), which the server
+ * tells with the statement's count, and which the guard can name.
  *
  * The counts say where the guess was right. If one of several claims was wrong they do not say
  * which: all are looked at then, and each finds its own row as "the same claim again".
@@ -34,7 +34,8 @@
  *
  * If not, an error ends the batch before COMMIT: it rolls back, and goes the long way.
  *
- * Where INSERT has RETURNING (MariaDB) a lone claim is that alone, and its guard what it returns.
+ * Where INSERT has RETURNING (MariaDB) a lone claim is that alone, prepared too, and its guard what
+ * it returns.
  * There the look at the meta row locks it, as every read of an INSERT does, until the commit that
  * follows at once. It is made after the insert, and not before, when the claim may have to wait for
  * others: the key is named by a column of the new row, whose attempt is 1. (If a server made it
@@ -62,6 +63,8 @@ struct guess {
     char first[CLOCK_SIZE + 16]; /* and so that it is told */
     unsigned statements;
     unsigned first_claim, first_other; /* the numbers of their statements */
+    struct idem_mariadb_values values; /* of a lone op's statement */
+    struct idem_transition transition; /* what they are borrowed from */
     uint64_t fence;                    /* of the claims, if the clock is not above it */
     uint64_t inserted;
     bool matched[IDEM_BATCH_MAX]; /* by the number among the others */
@@ -193,15 +196,14 @@ static void claims_text(struct guess *guess, struct idem_mariadb_text *text)
     idem_mariadb_row_names(text);
     idem_mariadb_text_add(text, "VALUES");
     for (unsigned i = 0; i < guess->claim_count; i++) {
+        const struct idem_record *record = &guess->transition.record;
         struct idem_op *op = guess->claims[i]->op;
-        struct idem_transition transition;
 
-        suppose(guess->batch, op, 0, &transition);
-        guess->fence = transition.record.fence;
+        suppose(guess->batch, op, 0, &guess->transition);
+        guess->fence = record->fence;
         if (i > 0)
             idem_mariadb_text_add(text, ",");
-        idem_mariadb_row_values(text, &transition.record,
-                                idem_mariadb_sweep_hint(op, &transition.record), &clock);
+        idem_mariadb_row_values(text, record, idem_mariadb_sweep_hint(op, record), &clock);
     }
 }
 
@@ -230,10 +232,9 @@ static void condition_text(const struct idem_op *op, struct idem_mariadb_text *t
 static void other_text(struct guess *guess, struct idem_op *op, struct idem_mariadb_text *text)
 {
     struct idem_mariadb_clock clock = clock_of(guess, "updated_us");
-    struct idem_transition transition;
-    const struct idem_record *record = &transition.record;
+    const struct idem_record *record = &guess->transition.record;
 
-    suppose(guess->batch, op, 0, &transition);
+    suppose(guess->batch, op, 0, &guess->transition);
     (void)statement_begin(guess, text, "");
     idem_mariadb_row_update(text, record, idem_mariadb_columns_of(op->kind), 0, &clock);
     idem_mariadb_text_add(text, " WHERE id=");
@@ -268,10 +269,11 @@ static void guard_text(struct guess *guess, struct idem_mariadb_text *text)
 }
 
 /* The guard of a lone claim. What was asked when its statement began is not the clock by then. */
-static void returning_text(const struct guess *guess, struct idem_mariadb_text *text)
+static void returning_text(struct guess *guess, struct idem_mariadb_text *text)
 {
     const struct idem_backend *store = guess->batch->store;
 
+    guess->values.columns = IDEM_MARIADB_TOLD_COLUMNS;
     idem_mariadb_text_add(text, " RETURNING created_us," IDEM_MARIADB_ONLY_IF
                                 "(SELECT fence_floor FROM " IDEM_MARIADB_META
                                 " WHERE one=attempt AND salt=");
@@ -304,13 +306,17 @@ static void transaction_text(struct guess *guess, struct idem_mariadb_text *text
 
 static void guess_text(struct guess *guess, struct idem_mariadb_text *text)
 {
+    struct idem_backend *store = guess->batch->store;
+
     idem_mariadb_text_clear(text);
     clock_choose(guess);
-    if (guess->lone && guess->claim_count == 0) {
-        writes_text(guess, text); /* a verdict may be as late as it likes */
-    } else if (guess->lone && guess->batch->store->facts.returning) {
+    if (guess->lone && (guess->claim_count == 0 || store->facts.returning)) {
+        /* With a clock that is not the server's the text is another one each time. */
+        if (!store->clock && !store->link.unprepared)
+            text->values = &guess->values;
         writes_text(guess, text);
-        returning_text(guess, text);
+        if (guess->claim_count > 0) /* a verdict may be as late as it likes */
+            returning_text(guess, text);
     } else {
         transaction_text(guess, text);
     }
@@ -373,6 +379,26 @@ static void guess_finish(struct guess *guess)
     }
 }
 
+/* Sends the text, or what is left of it when its values are not in it. */
+static int guess_run(struct guess *guess)
+{
+    struct idem_backend *store = guess->batch->store;
+    struct idem_mariadb_told told = {.count = 0};
+    int error;
+
+    if (!store->text.values)
+        return idem_mariadb_run(store, guess_take, guess);
+    error = idem_mariadb_execute(&store->link, &store->text, &told);
+    if (error || told.count == 0)
+        return error;
+    if (guess->claim_count > 0)
+        guess->inserted = told.count;
+    else
+        guess->matched[0] = true;
+    guess->now_us = told.number;
+    return told.number >= 0 ? IDEM_OK : IDEM_ERR_CORRUPT;
+}
+
 int idem_mariadb_guess(struct idem_mariadb_batch *batch)
 {
     struct guess guess = {.batch = batch};
@@ -382,7 +408,7 @@ int idem_mariadb_guess(struct idem_mariadb_batch *batch)
     if (guess.claim_count + guess.other_count == 0)
         return IDEM_OK;
     guess_text(&guess, &batch->store->text);
-    error = idem_mariadb_run(batch->store, guess_take, &guess);
+    error = guess_run(&guess);
     if (error == IDEM_ERR_CORRUPT)
         return idem_mariadb_fault(&batch->store->link, error,
                                   "the MariaDB server's clock is before 1970: set it");

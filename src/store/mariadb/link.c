@@ -85,8 +85,7 @@ static int answers_gather(struct idem_mariadb_link *link, struct pollfd *socket)
     return ready;
 }
 
-/* Waits for what a call of the library asked for; returns what has happened, in its words. */
-static int wait_for(struct idem_mariadb_link *link, int wanted)
+int idem_mariadb_wait(struct idem_mariadb_link *link, int wanted)
 {
     struct pollfd socket = {.fd = mysql_get_socket(link->mysql)};
     int ready = 0;
@@ -117,6 +116,8 @@ void idem_mariadb_disconnect(struct idem_mariadb_link *link)
         return;
     mysql_close(link->mysql);
     link->mysql = NULL;
+    link->awaited = 0;
+    idem_mariadb_prepared_forget(link);
 }
 
 static void options_set(MYSQL *mysql, const struct idem_mariadb_options *options)
@@ -136,6 +137,12 @@ static void options_set(MYSQL *mysql, const struct idem_mariadb_options *options
         mysql_optionsv(mysql, MYSQL_OPT_SSL_CA, options->ssl_ca);
     if (options->tls == IDEM_MARIADB_TLS_VERIFY)
         mysql_optionsv(mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &yes);
+}
+
+/* What the library says of its last call. */
+static int connection_failed(struct idem_mariadb_link *link)
+{
+    return idem_mariadb_failure(link, mysql_errno(link->mysql), mysql_error(link->mysql));
 }
 
 int idem_mariadb_connect(struct idem_mariadb_link *link, const struct idem_mariadb_options *options,
@@ -158,8 +165,8 @@ int idem_mariadb_connect(struct idem_mariadb_link *link, const struct idem_maria
                                       database, server->hosts[0].port, socket,
                                       CLIENT_MULTI_STATEMENTS | CLIENT_FOUND_ROWS);
     while (status)
-        status = mysql_real_connect_cont(&connected, link->mysql, wait_for(link, status));
-    return connected ? IDEM_OK : idem_mariadb_failure(link);
+        status = mysql_real_connect_cont(&connected, link->mysql, idem_mariadb_wait(link, status));
+    return connected ? IDEM_OK : connection_failed(link);
 }
 
 static bool query_send(struct idem_mariadb_link *link, const char *text, size_t size)
@@ -168,7 +175,7 @@ static bool query_send(struct idem_mariadb_link *link, const char *text, size_t 
     int status = mysql_real_query_start(&failed, link->mysql, text, size);
 
     while (status)
-        status = mysql_real_query_cont(&failed, link->mysql, wait_for(link, status));
+        status = mysql_real_query_cont(&failed, link->mysql, idem_mariadb_wait(link, status));
     return !failed;
 }
 
@@ -182,7 +189,7 @@ static bool result_read(struct idem_mariadb_link *link, MYSQL_RES **ret_result)
         return true;
     status = mysql_store_result_start(ret_result, link->mysql);
     while (status)
-        status = mysql_store_result_cont(ret_result, link->mysql, wait_for(link, status));
+        status = mysql_store_result_cont(ret_result, link->mysql, idem_mariadb_wait(link, status));
     return *ret_result != NULL;
 }
 
@@ -193,7 +200,7 @@ static int result_next(struct idem_mariadb_link *link)
     int status = mysql_next_result_start(&outcome, link->mysql);
 
     while (status)
-        status = mysql_next_result_cont(&outcome, link->mysql, wait_for(link, status));
+        status = mysql_next_result_cont(&outcome, link->mysql, idem_mariadb_wait(link, status));
     return outcome;
 }
 
@@ -201,11 +208,11 @@ static int result_next(struct idem_mariadb_link *link)
 static int query_failed(struct idem_mariadb_link *link)
 {
     static const char words[] = "ROLLBACK";
-    int error = idem_mariadb_failure(link);
+    int error = connection_failed(link);
 
     link->awaited = 0;
     if (link->mysql && !query_send(link, words, sizeof words - 1)) {
-        error = idem_mariadb_failure(link);
+        error = connection_failed(link);
         idem_mariadb_disconnect(link);
     }
     return error;

@@ -7,6 +7,7 @@
  *   fault.c     what the number of a failure means
  *   session.c   what a connection is set to, and what the server must be to be trusted
  *   text.c      statements as text
+ *   prepared.c  statements that the server has read before, and their values
  *   row.c       a row of the table from and to a record
  *   batch.c     one batch: what is tried in which order, and when it is repeated
  *   guess.c     the usual ops in one round trip, each on a condition
@@ -87,12 +88,33 @@ struct idem_mariadb_options {
     char ssl_ca[IDEM_MARIADB_PATH_SIZE]; /* empty: the system's */
 };
 
+#define IDEM_MARIADB_VALUES_MAX   40
+#define IDEM_MARIADB_PREPARED_MAX 8
+#define IDEM_MARIADB_TOLD_COLUMNS 2 /* of a row that a statement gives */
+
+/* What stands in a statement's place for a question mark each. Bytes are borrowed. */
+struct idem_mariadb_values {
+    unsigned columns; /* of the rows that are its answer: IDEM_MARIADB_TOLD_COLUMNS; 0: no rows */
+    unsigned count;
+    MYSQL_BIND binds[IDEM_MARIADB_VALUES_MAX];
+    unsigned long sizes[IDEM_MARIADB_VALUES_MAX];
+    uint64_t numbers[IDEM_MARIADB_VALUES_MAX];
+};
+
 /* A statement in the making. What did not fit in memory is told once, when it is sent. */
 struct idem_mariadb_text {
     char *data;
     size_t size, capacity;
     unsigned statements; /* that are answered by one packet each; 0: others too, or not counted */
     bool failed;
+    struct idem_mariadb_values *values; /* where values go; NULL: into the text */
+};
+
+/* See prepared.c. */
+struct idem_mariadb_prepared {
+    MYSQL_STMT *statement; /* NULL: none */
+    char *text;
+    size_t size;
 };
 
 /* One connection. `mysql` is NULL while there is none. */
@@ -101,7 +123,10 @@ struct idem_mariadb_link {
     int64_t deadline_us; /* by the host's steady clock: nothing waits longer */
     unsigned awaited;    /* packets that a query still has to be answered by, if that is known */
     bool timed_out;
-    unsigned code; /* of the last failure: the server's or the client library's number */
+    struct idem_mariadb_prepared prepared[IDEM_MARIADB_PREPARED_MAX];
+    unsigned prepared_next; /* the place for the next one */
+    bool unprepared;        /* this connection goes without */
+    unsigned code;          /* of the last failure: the server's or the client library's number */
     struct idem_message fault;
 };
 
@@ -178,6 +203,9 @@ IDEM_MUST_CHECK int idem_mariadb_connect(struct idem_mariadb_link *link,
                                          const struct idem_mariadb_options *options,
                                          const char *database);
 void idem_mariadb_disconnect(struct idem_mariadb_link *link);
+
+/* Waits for what a call of the library asked for; returns what has happened, in its words. */
+int idem_mariadb_wait(struct idem_mariadb_link *link, int wanted);
 IDEM_MUST_CHECK int idem_mariadb_query(struct idem_mariadb_link *link,
                                        const struct idem_mariadb_text *text,
                                        idem_mariadb_take *take, void *context);
@@ -185,8 +213,29 @@ IDEM_MUST_CHECK int idem_mariadb_fault(struct idem_mariadb_link *link, int error
                                        const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* prepared.c */
+
+/* What a statement came to: the rows that it changed, and what it told by LAST_INSERT_ID(); or the
+ * rows that it gave, and what the first began with. */
+struct idem_mariadb_told {
+    uint64_t count;
+    int64_t number;
+};
+
+void idem_mariadb_value_bytes(struct idem_mariadb_values *values, struct idem_bytes bytes);
+void idem_mariadb_value_number(struct idem_mariadb_values *values, uint64_t number);
+
+/* Runs one statement by its values, which is a transaction by itself. */
+IDEM_MUST_CHECK int idem_mariadb_execute(struct idem_mariadb_link *link,
+                                         const struct idem_mariadb_text *text,
+                                         struct idem_mariadb_told *ret_told);
+
+/* With the connection closed. */
+void idem_mariadb_prepared_forget(struct idem_mariadb_link *link);
+
 /* fault.c: what the number of a failure means. */
-IDEM_MUST_CHECK int idem_mariadb_failure(struct idem_mariadb_link *link);
+IDEM_MUST_CHECK int idem_mariadb_failure(struct idem_mariadb_link *link, unsigned code,
+                                         const char *words);
 
 /* session.c */
 IDEM_MUST_CHECK int idem_mariadb_session_begin(struct idem_mariadb_link *link,
@@ -207,7 +256,10 @@ void idem_mariadb_text_clear(struct idem_mariadb_text *text);
 void idem_mariadb_text_add(struct idem_mariadb_text *text, const char *words);
 void idem_mariadb_text_signed(struct idem_mariadb_text *text, int64_t number);
 void idem_mariadb_text_unsigned(struct idem_mariadb_text *text, uint64_t number);
-void idem_mariadb_text_bytes(struct idem_mariadb_text *text, struct idem_bytes bytes); /* x'..' */
+
+/* A question mark where values go elsewhere; else digits, and x'..'. */
+void idem_mariadb_text_value(struct idem_mariadb_text *text, uint64_t number);
+void idem_mariadb_text_bytes(struct idem_mariadb_text *text, struct idem_bytes bytes);
 void idem_mariadb_text_id(struct idem_mariadb_text *text, const struct idem_id *id);
 
 /* " FROM … WHERE …": the meta row, if it is still that of the store that was opened. */

@@ -257,17 +257,17 @@ static void bytes_put(struct writing *writing, const char *name, struct idem_byt
 static void number_put(struct writing *writing, const char *name, uint64_t number)
 {
     name_add(writing, name);
-    idem_mariadb_text_unsigned(writing->text, number);
+    idem_mariadb_text_value(writing->text, number);
 }
 
+/* Not as a value: servers differ in what a number means there for an enumeration. */
 static void word_put(struct writing *writing, const char *name, int number)
 {
-    if (number) {
-        number_put(writing, name, (uint64_t)number);
-        return;
-    }
     name_add(writing, name);
-    idem_mariadb_text_add(writing->text, "NULL");
+    if (number)
+        idem_mariadb_text_unsigned(writing->text, (uint64_t)number);
+    else
+        idem_mariadb_text_add(writing->text, "NULL");
 }
 
 static void instant_write(struct writing *writing, int64_t instant_us)
@@ -281,7 +281,7 @@ static void instant_write(struct writing *writing, int64_t instant_us)
     writing->now = writing->clock->again;
     if (instant_us) {
         idem_mariadb_text_add(writing->text, "+");
-        idem_mariadb_text_signed(writing->text, instant_us);
+        idem_mariadb_text_value(writing->text, (uint64_t)instant_us);
     }
 }
 

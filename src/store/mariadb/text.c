@@ -23,6 +23,7 @@ void idem_mariadb_text_clear(struct idem_mariadb_text *text)
         idem_mariadb_text_deinit(text);
     text->size = 0;
     text->statements = 0;
+    text->values = NULL;
     text->failed = false;
 }
 
@@ -74,7 +75,17 @@ void idem_mariadb_text_unsigned(struct idem_mariadb_text *text, uint64_t number)
     idem_mariadb_text_add(text, digits);
 }
 
-void idem_mariadb_text_bytes(struct idem_mariadb_text *text, struct idem_bytes bytes)
+void idem_mariadb_text_value(struct idem_mariadb_text *text, uint64_t number)
+{
+    if (text->values) {
+        idem_mariadb_text_add(text, "?");
+        idem_mariadb_value_number(text->values, number);
+    } else {
+        idem_mariadb_text_unsigned(text, number);
+    }
+}
+
+static void text_hex(struct idem_mariadb_text *text, struct idem_bytes bytes)
 {
     static const char digits[] = "0123456789abcdef";
     char *place = text_grow(text, 2 * bytes.size + 3);
@@ -88,6 +99,16 @@ void idem_mariadb_text_bytes(struct idem_mariadb_text *text, struct idem_bytes b
         *place++ = digits[bytes.data[i] & 15];
     }
     *place = '\'';
+}
+
+void idem_mariadb_text_bytes(struct idem_mariadb_text *text, struct idem_bytes bytes)
+{
+    if (text->values) {
+        idem_mariadb_text_add(text, "?");
+        idem_mariadb_value_bytes(text->values, bytes);
+    } else {
+        text_hex(text, bytes);
+    }
 }
 
 void idem_mariadb_text_id(struct idem_mariadb_text *text, const struct idem_id *id)
@@ -118,6 +139,6 @@ void idem_mariadb_text_fence(struct idem_mariadb_text *text, const char *now, ui
     idem_mariadb_text_add(text, "GREATEST(");
     idem_mariadb_text_add(text, now);
     idem_mariadb_text_add(text, ",");
-    idem_mariadb_text_unsigned(text, fence);
+    idem_mariadb_text_value(text, fence);
     idem_mariadb_text_add(text, ")");
 }

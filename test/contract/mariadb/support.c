@@ -39,6 +39,21 @@ void url_make_for(const char *user, const char *password, const char *database, 
              options);
 }
 
+void url_make_through(int port, const char *database, char ret_url[URL_SIZE])
+{
+    int head = (int)(server_place() - server_url());
+
+    snprintf(ret_url, URL_SIZE, "%.*s127.0.0.1:%d/%s", head, server_url(), port, database);
+}
+
+int server_port(void)
+{
+    const char *colon = strrchr(server_place(), ':');
+
+    assert_non_null(colon);
+    return (int)strtol(colon + 1, NULL, 10);
+}
+
 const char *database_name(void)
 {
     static char names[8][32];

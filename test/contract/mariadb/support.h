@@ -11,6 +11,8 @@
 void url_make(const char *database, const char *options, char ret_url[URL_SIZE]);
 void url_make_for(const char *user, const char *password, const char *database, const char *options,
                   char ret_url[URL_SIZE]);
+void url_make_through(int port, const char *database, char ret_url[URL_SIZE]);
+int server_port(void);
 const char *database_name(void); /* a new one with each call; valid until 8 calls later */
 
 /* Runs SQL as a user who may do everything, in a database if it is not NULL; must work. */

@@ -41,7 +41,7 @@ struct waiting {
 static void *waiting_run(void *argument)
 {
     struct waiting *waiting = argument;
-    struct idem_op *list[CLAIMS];
+    struct idem_op *list[CLAIMS] = {NULL};
 
     for (size_t i = 0; i < waiting->count; i++)
         list[i] = &waiting->ops[i];
@@ -72,7 +72,7 @@ static void claims_begin(struct waiting *waiting, const char *database, const st
     waiting->store = store_new(database, form);
     waiting->count = form->count;
     assert_int_equal(claimed(waiting->store, "k", "A"), IDEM_RESULT_ACQUIRED);
-    for (size_t i = 0; i < form->count; i++)
+    for (size_t i = 0; i < form->count && i < CLAIMS; i++)
         op_claim(&waiting->ops[i], keys[i], "B");
 }
 
@@ -153,7 +153,7 @@ static void another_store_is_noticed(void **state)
 {
     const char *database = database_name();
     struct waiting waiting;
-    struct idem_op *list[CLAIMS];
+    struct idem_op *list[CLAIMS] = {NULL};
 
     claims_begin(&waiting, database, *state);
     for (size_t i = 0; i < waiting.count; i++)

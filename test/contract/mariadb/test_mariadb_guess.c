@@ -191,7 +191,7 @@ static void a_clock_behind_the_mark(void **state)
                              [INSERT] = 2,
                              [SELECT] = 5 + usual.of[SELECT],
                              [COMMIT] = 1,
-                             [ROLLBACK] = 1}};
+                             [ROLLBACK] = usual.of[BEGIN]}};
     const uint64_t high = UINT64_C(9000000000000000);
     const char *database = database_name();
     struct idem_store *store = store_new(database, state);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "relay.h"
+#include "../relay.h"
 #include "support.h"
 
 static struct relay relay;
@@ -12,7 +12,7 @@ static char url[URL_SIZE];
 static int relay_setup(void **state)
 {
     (void)state;
-    relay_begin(&relay, port_of("redis"));
+    relay_begin(&relay, port_of("redis"), NULL);
     url_make("IDEM_TEST_REDIS", "?timeout=20s", url);
     snprintf(url, sizeof url, "redis://127.0.0.1:%d?timeout=20s&prefix=%s", relay.port,
              prefix_of(url));

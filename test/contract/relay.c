@@ -6,9 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "support.h"
-
-#define CHUNK (64 << 10)
+#include "servers.h"
 
 static int server_connect(int port)
 {
@@ -21,11 +19,13 @@ static int server_connect(int port)
     return fd;
 }
 
-static bool pass(int from, int to)
+static bool pass(int from, int to, relay_rewrite *rewrite)
 {
-    static char bytes[CHUNK];
+    static uint8_t bytes[RELAY_BYTES_MAX];
     ssize_t got = recv(from, bytes, sizeof bytes, 0), put = 0;
 
+    if (got > 0 && rewrite)
+        got = (ssize_t)rewrite(bytes, (size_t)got);
     while (got > 0 && put < got) {
         ssize_t sent = send(to, bytes + put, (size_t)(got - put), MSG_NOSIGNAL);
 
@@ -51,9 +51,9 @@ static void connection_run(struct relay *relay, int client)
             break;
         }
         if (ends[0].revents)
-            open = pass(client, server);
+            open = pass(client, server, relay->rewrite);
         if (open && ends[1].revents)
-            open = pass(server, client);
+            open = pass(server, client, NULL);
     }
     close(server);
     close(client);
@@ -71,10 +71,11 @@ static void *relay_run(void *argument)
     return NULL;
 }
 
-void relay_begin(struct relay *relay, int server_port)
+void relay_begin(struct relay *relay, int server_port, relay_rewrite *rewrite)
 {
     memset(relay, 0, sizeof *relay);
     relay->server_port = server_port;
+    relay->rewrite = rewrite;
     relay->listener = listener_open(&relay->port);
     assert_int_equal(pthread_create(&relay->thread, NULL, relay_run, relay), 0);
 }
