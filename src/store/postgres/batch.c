@@ -179,7 +179,9 @@ static int call_send(struct batch *batch, const struct call *call, struct idem_p
     struct idem_backend *store = batch->store;
     char first[IDEM_PG_SQL_SIZE / 2] = "", sql[IDEM_PG_SQL_SIZE];
 
-    idem_pg_params_begin(&store->params, call->group < IDEM_PG_SCAN);
+    bool lone = idem_pg_call_is_lone(call->group, call->count);
+
+    idem_pg_params_begin(&store->params, !lone);
     for (size_t i = 0; i < call->count; i++)
         idem_pg_call_row(store, batch->ops[call->first + i], &batch->room);
     if (call->group == IDEM_PG_SCAN)
@@ -191,8 +193,9 @@ static int call_send(struct batch *batch, const struct call *call, struct idem_p
     else if (call->group == IDEM_PG_PUT)
         snprintf(first, sizeof first, "%s",
                  batch->room.claims && batch->room.answers ? "true" : "false");
-    idem_pg_call_sql(store->settings.schema, call->group, first, sql);
-    return idem_pg_trip_send(trip, idem_pg_named_call(call->group, first), sql, &store->params);
+    idem_pg_call_sql(store->settings.schema, call->group, lone, first, sql);
+    return idem_pg_trip_send(trip, idem_pg_named_call(call->group, lone, first), sql,
+                             &store->params);
 }
 
 static int look_send(const struct idem_backend *store, struct idem_pg_trip *trip)

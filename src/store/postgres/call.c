@@ -1,7 +1,8 @@
 /*
  * Each kind of op as a row of parameters for its function in sql/, in the order that the function
  * declares, and as its row of the result. A statement does all ops of one group; the function's
- * row 0 speaks for every op that has no row of its own.
+ * row 0 speaks for every op that has no row of its own. Claims and verdicts that are alone have
+ * functions of their own, without arrays.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -10,20 +11,31 @@
 
 #define ROW_BYTES 400 /* about what the fixed parts of a row take */
 
+#define ALL     "*"                     /* enum idem_pg_field */
+#define VERDICT "n,result,at,tombstone" /* a verdict meets nothing that is told */
+
+enum { VERDICT_TOMBSTONE = IDEM_PG_AT + 1, VERDICT_FIELD_COUNT };
+
 static const struct {
-    const char *name;
-    int columns; /* of a row of parameters */
+    const char *name, *lone; /* lone: that for one op; NULL: the same */
+    const char *fields;      /* of its result */
+    int columns;             /* of a row of parameters */
 } functions[IDEM_PG_GROUP_COUNT] = {
-    [IDEM_PG_VERDICT] = {"idempotency_verdict", 12},
-    [IDEM_PG_CLAIM] = {"idempotency_claim", 14},
-    [IDEM_PG_RESOLVE] = {"idempotency_resolve", 14},
-    [IDEM_PG_FORGET] = {"idempotency_forget", 4},
-    [IDEM_PG_PUT] = {"idempotency_put", 27},
-    [IDEM_PG_GET] = {"idempotency_get", 5},
-    [IDEM_PG_SCAN] = {"idempotency_scan", 11},
-    [IDEM_PG_AUDIT] = {"idempotency_audit_page", 2},
-    [IDEM_PG_SWEEP] = {"idempotency_sweep", 2},
+    [IDEM_PG_VERDICT] = {"idempotency_verdict", "idempotency_verdict_lone", VERDICT, 12},
+    [IDEM_PG_CLAIM] = {"idempotency_claim", "idempotency_claim_lone", ALL, 14},
+    [IDEM_PG_RESOLVE] = {"idempotency_resolve", NULL, ALL, 14},
+    [IDEM_PG_FORGET] = {"idempotency_forget", NULL, ALL, 4},
+    [IDEM_PG_PUT] = {"idempotency_put", NULL, ALL, 27},
+    [IDEM_PG_GET] = {"idempotency_get", NULL, ALL, 5},
+    [IDEM_PG_SCAN] = {"idempotency_scan", NULL, ALL, 11},
+    [IDEM_PG_AUDIT] = {"idempotency_audit_page", NULL, ALL, 2},
+    [IDEM_PG_SWEEP] = {"idempotency_sweep", NULL, ALL, 2},
 };
+
+bool idem_pg_call_is_lone(enum idem_pg_group group, size_t count)
+{
+    return group >= IDEM_PG_SCAN || (count == 1 && functions[group].lone);
+}
 
 enum idem_pg_group idem_pg_call_group(const struct idem_op *op)
 {
@@ -60,11 +72,13 @@ size_t idem_pg_call_bytes(const struct idem_op *op)
     }
 }
 
-void idem_pg_call_sql(const char *schema, enum idem_pg_group group, const char *first,
+void idem_pg_call_sql(const char *schema, enum idem_pg_group group, bool lone, const char *first,
                       char ret_sql[IDEM_PG_SQL_SIZE])
 {
-    int used = snprintf(ret_sql, IDEM_PG_SQL_SIZE, "SELECT * FROM \"%s\".%s(%s", schema,
-                        functions[group].name, first);
+    const char *name =
+        lone && functions[group].lone ? functions[group].lone : functions[group].name;
+    int used = snprintf(ret_sql, IDEM_PG_SQL_SIZE, "SELECT %s FROM \"%s\".%s(%s",
+                        functions[group].fields, schema, name, first);
     bool more = first[0] != '\0';
 
     for (int i = 0; i < functions[group].columns; i++) {
@@ -332,6 +346,8 @@ static bool is_tombstoned(const struct idem_op *op, const struct idem_pg_room *r
 /* What an op of its own row is told beside its result. A damaged record is CORRUPT. */
 static int op_tell(const PGresult *result, int row, struct idem_op *op)
 {
+    int tombstone =
+        idem_pg_call_group(op) == IDEM_PG_VERDICT ? (int)VERDICT_TOMBSTONE : (int)IDEM_PG_TOMBSTONE;
     struct idem_record record;
     bool failed = false;
 
@@ -339,7 +355,7 @@ static int op_tell(const PGresult *result, int row, struct idem_op *op)
     case IDEM_RESULT_OK:
         op->out.tombstoned =
             op->kind != IDEM_OP_PUT &&
-            idem_pg_cell_is(result, row, IDEM_PG_TOMBSTONE, idem_reason_text(IDEM_REASON_NO_ROOM));
+            idem_pg_cell_is(result, row, tombstone, idem_reason_text(IDEM_REASON_NO_ROOM));
         return IDEM_OK;
     case IDEM_RESULT_ACQUIRED:
         op->out.fence = (uint64_t)idem_pg_cell_number(result, row, IDEM_PG_FENCE, &failed);
@@ -390,8 +406,10 @@ static int op_decode(const PGresult *result, int row, struct idem_op *op)
 static int rows_decode(const PGresult *result, struct idem_op *const *ops, size_t count,
                        const struct idem_pg_room *room)
 {
+    int fields = idem_pg_call_group(ops[0]) == IDEM_PG_VERDICT ? (int)VERDICT_FIELD_COUNT
+                                                               : (int)IDEM_PG_FIELD_COUNT;
     int otherwise = default_find(result);
-    int error = PQnfields(result) == IDEM_PG_FIELD_COUNT ? IDEM_OK : IDEM_ERR_CORRUPT;
+    int error = PQnfields(result) == fields ? IDEM_OK : IDEM_ERR_CORRUPT;
 
     for (int row = otherwise + 1; row < PQntuples(result) && !error; row++) {
         bool failed = false;

@@ -23,17 +23,20 @@ const char idem_pg_guard_sql[] =
 static const struct {
     enum idem_pg_named named;
     enum idem_pg_group group;
+    bool lone;
     const char *first;
 } calls[] = {
-    {IDEM_PG_NAMED_CLAIM, IDEM_PG_CLAIM, "true"},
-    {IDEM_PG_NAMED_VERDICT, IDEM_PG_VERDICT, ""},
-    {IDEM_PG_NAMED_GET, IDEM_PG_GET, ""},
+    {IDEM_PG_NAMED_CLAIM, IDEM_PG_CLAIM, false, "true"},
+    {IDEM_PG_NAMED_CLAIM_LONE, IDEM_PG_CLAIM, true, "true"},
+    {IDEM_PG_NAMED_VERDICT, IDEM_PG_VERDICT, false, ""},
+    {IDEM_PG_NAMED_VERDICT_LONE, IDEM_PG_VERDICT, true, ""},
+    {IDEM_PG_NAMED_GET, IDEM_PG_GET, false, ""},
 };
 
-enum idem_pg_named idem_pg_named_call(enum idem_pg_group group, const char *first)
+enum idem_pg_named idem_pg_named_call(enum idem_pg_group group, bool lone, const char *first)
 {
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
-        if (calls[i].group == group && strcmp(calls[i].first, first) == 0)
+        if (calls[i].group == group && calls[i].lone == lone && strcmp(calls[i].first, first) == 0)
             return calls[i].named;
     return IDEM_PG_NAMED_NONE;
 }
@@ -52,7 +55,8 @@ int idem_pg_named_prepare(struct idem_pg_link *link, int64_t deadline_us)
         snprintf(link->names[i], sizeof link->names[i], "idem_%s_%zu", token, i);
     outcome = idem_pg_trip_prepare(&trip, IDEM_PG_NAMED_GUARD, idem_pg_guard_sql);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0] && !outcome; i++) {
-        idem_pg_call_sql(link->settings->schema, calls[i].group, calls[i].first, sql);
+        idem_pg_call_sql(link->settings->schema, calls[i].group, calls[i].lone, calls[i].first,
+                         sql);
         outcome = idem_pg_trip_prepare(&trip, calls[i].named, sql);
     }
     if (!outcome)

@@ -92,8 +92,8 @@ static uint8_t *cell_make(struct idem_pg_params *params, Oid element, size_t siz
     uint8_t *at;
 
     assert(params->column <= IDEM_PG_PARAMS_MAX);
-    assert(column->array || !is_null);
     column->element = element;
+    column->is_null = is_null;
     if (!column_grow(column, column->size + prefix + size)) {
         params->failed = true;
         return NULL;

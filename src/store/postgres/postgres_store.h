@@ -75,7 +75,9 @@ enum idem_pg_named {
     IDEM_PG_NAMED_NONE, /* parsed each time */
     IDEM_PG_NAMED_GUARD,
     IDEM_PG_NAMED_CLAIM,
+    IDEM_PG_NAMED_CLAIM_LONE,
     IDEM_PG_NAMED_VERDICT,
+    IDEM_PG_NAMED_VERDICT_LONE,
     IDEM_PG_NAMED_GET,
     IDEM_PG_NAMED_COUNT,
 };
@@ -129,7 +131,8 @@ IDEM_MUST_CHECK int idem_pg_link_await(struct idem_pg_link *link, bool write, in
 
 struct idem_pg_column {
     Oid element;
-    bool array; /* every element with its size before it */
+    bool array;   /* every element with its size before it */
+    bool is_null; /* the one value, where there is no array */
     uint8_t *data;
     size_t size, capacity;
 };
@@ -339,8 +342,11 @@ size_t idem_pg_call_bytes(const struct idem_op *op); /* about what its parameter
 void idem_pg_call_row(struct idem_backend *store, const struct idem_op *op,
                       const struct idem_pg_room *room);
 
+/* Whether so many ops are asked for by plain values, and not by arrays of them. */
+bool idem_pg_call_is_lone(enum idem_pg_group group, size_t count);
+
 /* The group's statement, whose parameters are those of a row after `first`, which is SQL. */
-void idem_pg_call_sql(const char *schema, enum idem_pg_group group, const char *first,
+void idem_pg_call_sql(const char *schema, enum idem_pg_group group, bool lone, const char *first,
                       char ret_sql[IDEM_PG_SQL_SIZE]);
 
 /* Gives the ops what their rows of the result say. IDEM_ERR_NOMEM, _CORRUPT. */
@@ -353,7 +359,7 @@ IDEM_MUST_CHECK int idem_pg_call_decode(struct idem_backend *store, enum idem_pg
 extern const char idem_pg_guard_sql[];
 
 /* The statement of these words, if a connection can have it by name. */
-enum idem_pg_named idem_pg_named_call(enum idem_pg_group group, const char *first);
+enum idem_pg_named idem_pg_named_call(enum idem_pg_group group, bool lone, const char *first);
 
 /* A round trip that gives the connection its statements. DONE, another outcome or an error. */
 IDEM_MUST_CHECK int idem_pg_named_prepare(struct idem_pg_link *link, int64_t deadline_us);

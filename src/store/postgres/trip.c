@@ -95,6 +95,8 @@ int idem_pg_trip_send(struct idem_pg_trip *trip, enum idem_pg_named named, const
 
         types[i] = idem_pg_column_type(column);
         values[i] = column->data ? (const char *)column->data : "";
+        if (!column->array && column->is_null)
+            values[i] = NULL;
         sizes[i] = (int)column->size;
         formats[i] = 1;
     }

@@ -11,10 +11,11 @@ static char role[64]; /* may nothing but log in, until it is granted something *
 
 /* As in the guide, word by word but for the names. */
 static const char *const functions[] = {
-    "idempotency_version", "idempotency_salt",    "idempotency_adopt", "idempotency_confirm",
-    "idempotency_claim",   "idempotency_verdict", "idempotency_get",   "idempotency_resolve",
-    "idempotency_forget",  "idempotency_put",     "idempotency_scan",  "idempotency_audit_page",
-    "idempotency_sweep",
+    "idempotency_version", "idempotency_salt",         "idempotency_adopt",
+    "idempotency_confirm", "idempotency_claim",        "idempotency_claim_lone",
+    "idempotency_verdict", "idempotency_verdict_lone", "idempotency_get",
+    "idempotency_resolve", "idempotency_forget",       "idempotency_put",
+    "idempotency_scan",    "idempotency_audit_page",   "idempotency_sweep",
 };
 
 static void grant(const char *schema)

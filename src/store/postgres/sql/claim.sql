@@ -1,4 +1,4 @@
--- Claiming. Most claims are of new ids: those of a batch go in with one INSERT.
+-- Claiming. Most claims are of new ids: they go in with one INSERT, alone or as a batch.
 
 -- What a claim comes to that meets this; `take` when it may have the id.
 CREATE OR REPLACE FUNCTION idempotency_claim_word(
@@ -28,8 +28,8 @@ BEGIN
     END IF;
 END $$;
 
--- One claim, with everything that it can meet.
-CREATE OR REPLACE FUNCTION idempotency_claim_one(
+-- One claim of an id that is there, or of any when there is no room for new ones.
+CREATE OR REPLACE FUNCTION idempotency_claim_known(
     p_n integer, p_room boolean, p_salt bytea, p_id bytea, p_kind text, p_scope bytea,
     p_key bytea, p_method bytea, p_path bytea, p_fingerprint bytea, p_principal bytea,
     p_owner bytea, p_lease interval, p_unknown_ttl interval, p_ttl interval, p_take bigint
@@ -37,13 +37,13 @@ CREATE OR REPLACE FUNCTION idempotency_claim_one(
 DECLARE
     o idempotency_result;
     v_there boolean;
-    v_lock boolean := false;
+    v_lock boolean;
     v_live boolean;
     v_until timestamptz;
     v_expires timestamptz;
     v_above bigint;
 BEGIN
-    FOR v_try IN 1 .. 100 LOOP
+    FOREACH v_lock IN ARRAY ARRAY[false, true] LOOP
         IF v_lock THEN
             SELECT p_n, NULL, NULL, k.* INTO o FROM idempotency_keys k WHERE k.id = p_id
             FOR UPDATE;
@@ -63,56 +63,90 @@ BEGIN
         ELSIF o.result IN ('mismatch', 'other_principal') THEN
             PERFORM idempotency_floor(p_salt);
         END IF;
-        IF o.result <> 'take' THEN
-            RETURN o;
-        END IF;
-        IF v_there AND NOT v_lock THEN
-            v_lock := true;
-            CONTINUE;
-        END IF;
+        EXIT WHEN o.result <> 'take' OR NOT v_there;
+    END LOOP;
+    IF o.result = 'take' AND NOT v_there THEN
+        RAISE EXCEPTION 'this id was removed while it was claimed' USING ERRCODE = '40001';
+    ELSIF o.result = 'take' THEN
         v_until := idempotency_after(o.at, p_lease);
         v_expires := idempotency_after(v_until, p_unknown_ttl);
-        IF v_there THEN
-            v_live := idempotency_state(o, o.at) IS NOT NULL;
-            o.fence := greatest(idempotency_above(o.fence), idempotency_us(o.at));
-            o.attempt := CASE WHEN v_live THEN least(o.attempt + 1, 4294967295) ELSE 1 END;
-            UPDATE idempotency_keys k SET kind = p_kind, scope = p_scope, key = p_key,
-                method = p_method, path = p_path, fingerprint = p_fingerprint,
-                principal = p_principal, state = 'processing', reason = NULL, owner = p_owner,
-                fence = o.fence, attempt = o.attempt, lease = p_lease, lease_until = v_until,
-                created_at = CASE WHEN v_live THEN k.created_at ELSE o.at END,
-                updated_at = o.at, expires_at = v_expires,
-                sweep_at = least(idempotency_guess(o.at, p_lease, p_ttl), v_expires),
-                status = NULL, flags = NULL, tombstone = NULL, headers = NULL, body = NULL,
-                resolved_by = NULL, resolved_why = NULL, resolved_at = NULL
-            WHERE k.id = p_id;
-        ELSE
-            o.fence := greatest(idempotency_us(o.at), 1);
-            o.attempt := 1;
-            INSERT INTO idempotency_keys (id, kind, scope, key, method, path, fingerprint,
-                principal, state, owner, fence, attempt, lease, lease_until, created_at,
-                updated_at, expires_at, sweep_at)
-            VALUES (p_id, p_kind, p_scope, p_key, p_method, p_path, p_fingerprint,
-                p_principal, 'processing', p_owner, o.fence, 1, p_lease, v_until, o.at,
-                o.at, v_expires, least(idempotency_guess(o.at, p_lease, p_ttl), v_expires))
-            ON CONFLICT (id) DO NOTHING;
+        v_live := idempotency_state(o, o.at) IS NOT NULL;
+        o.fence := greatest(idempotency_above(o.fence), idempotency_us(o.at));
+        o.attempt := CASE WHEN v_live THEN least(o.attempt + 1, 4294967295) ELSE 1 END;
+        UPDATE idempotency_keys k SET kind = p_kind, scope = p_scope, key = p_key,
+            method = p_method, path = p_path, fingerprint = p_fingerprint,
+            principal = p_principal, state = 'processing', reason = NULL, owner = p_owner,
+            fence = o.fence, attempt = o.attempt, lease = p_lease, lease_until = v_until,
+            created_at = CASE WHEN v_live THEN k.created_at ELSE o.at END,
+            updated_at = o.at, expires_at = v_expires,
+            sweep_at = least(idempotency_guess(o.at, p_lease, p_ttl), v_expires),
+            status = NULL, flags = NULL, tombstone = NULL, headers = NULL, body = NULL,
+            resolved_by = NULL, resolved_why = NULL, resolved_at = NULL
+        WHERE k.id = p_id;
+        v_above := idempotency_floor(p_salt);
+        IF v_above > o.fence THEN
+            UPDATE idempotency_keys k SET fence = v_above WHERE k.id = p_id;
+            o.fence := v_above;
         END IF;
+        o.result := 'acquired';
+    END IF;
+    IF o.result <> 'completed' THEN
+        o.headers := NULL;
+        o.body := NULL;
+    END IF;
+    RETURN o;
+END $$;
+
+-- p_salt: that of fingerprints and principals. p_take: NULL takes no unknown over, -1 any, another
+-- number the one with that fence.
+--
+-- As a function of its own because a batch of one is the rule, and arrays are half of its work.
+CREATE OR REPLACE FUNCTION idempotency_claim_lone(
+    p_room boolean, p_salt bytea, p_id bytea, p_kind text, p_scope bytea, p_key bytea,
+    p_method bytea, p_path bytea, p_fingerprint bytea, p_principal bytea, p_owner bytea,
+    p_lease interval, p_unknown_ttl interval, p_ttl interval, p_take bigint
+) RETURNS idempotency_result LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_room boolean := p_room OR p_kind = 'selftest';
+    o idempotency_result;
+    v_until timestamptz;
+    v_expires timestamptz;
+    v_above bigint;
+BEGIN
+    IF v_room THEN
+        o.at := clock_timestamp();
+        o.fence := greatest(idempotency_us(o.at), 1);
+        v_until := idempotency_after(o.at, p_lease);
+        v_expires := idempotency_after(v_until, p_unknown_ttl);
+        INSERT INTO idempotency_keys (id, kind, scope, key, method, path, fingerprint, principal,
+            state, owner, fence, attempt, lease, lease_until, created_at, updated_at,
+            expires_at, sweep_at)
+        SELECT p_id, p_kind, p_scope, p_key, p_method, p_path, p_fingerprint, p_principal,
+            'processing', p_owner, o.fence, 1, p_lease, v_until, o.at, o.at,
+            v_expires, least(idempotency_guess(o.at, p_lease, p_ttl), v_expires)
+        -- Without this it would wait for whoever changes a row that is there.
+        WHERE NOT EXISTS (SELECT FROM idempotency_keys k WHERE k.id = p_id)
+        ON CONFLICT (id) DO NOTHING;
         IF FOUND THEN
             v_above := idempotency_floor(p_salt);
             IF v_above > o.fence THEN
                 UPDATE idempotency_keys k SET fence = v_above WHERE k.id = p_id;
                 o.fence := v_above;
             END IF;
+            o.n := 1;
+            o.attempt := 1;
             o.result := 'acquired';
             RETURN o;
         END IF;
-        v_lock := false; -- another one was quicker
-    END LOOP;
-    RAISE EXCEPTION 'this id is claimed and removed again and again' USING ERRCODE = '40001';
+    END IF;
+    RETURN idempotency_claim_known(1, v_room, p_salt, p_id, p_kind, p_scope, p_key, p_method,
+        p_path, p_fingerprint, p_principal, p_owner, p_lease, p_unknown_ttl, p_ttl, p_take);
 END $$;
 
--- p_salt: that of fingerprints and principals. p_take: NULL takes no unknown over, -1 any, another
--- number the one with that fence.
+-- The same of several.
 CREATE OR REPLACE FUNCTION idempotency_claim(
     p_room boolean, p_salt bytea[], p_id bytea[], p_kind text[], p_scope bytea[],
     p_key bytea[], p_method bytea[], p_path bytea[], p_fingerprint bytea[],
@@ -129,7 +163,7 @@ DECLARE
     v_count bigint := 0;
     o idempotency_result;
 BEGIN
-    IF p_room AND cardinality(p_id) > 1 THEN
+    IF p_room OR 'selftest' = ANY (p_kind) THEN
         SELECT coalesce(array_agg(k.id), '{}') INTO v_known
         FROM idempotency_keys k WHERE k.id = ANY (p_id);
         INSERT INTO idempotency_keys (id, kind, scope, key, method, path, fingerprint, principal,
@@ -142,7 +176,7 @@ BEGIN
             least(idempotency_guess(v_now, p_lease[i], p_ttl[i]),
                 idempotency_after(v_now + p_lease[i], p_unknown_ttl[i]))
         FROM generate_series(1, cardinality(p_id)) AS i
-        WHERE p_id[i] <> ALL (v_known)
+        WHERE p_id[i] <> ALL (v_known) AND (p_room OR p_kind[i] = 'selftest')
         ON CONFLICT (id) DO NOTHING;
         GET DIAGNOSTICS v_count = ROW_COUNT;
     END IF;
@@ -170,14 +204,10 @@ BEGIN
     IF v_count < cardinality(p_id) THEN
         FOR i IN 1 .. cardinality(p_id) LOOP
             CONTINUE WHEN v_count > 0 AND p_id[i] <> ALL (v_known);
-            o := idempotency_claim_one(i, p_room OR p_kind[i] = 'selftest', p_salt[i], p_id[i],
-                p_kind[i], p_scope[i], p_key[i], p_method[i], p_path[i], p_fingerprint[i],
-                p_principal[i], p_owner[i], p_lease[i], p_unknown_ttl[i], p_ttl[i], p_take[i]);
-            IF o.result <> 'completed' THEN
-                o.headers := NULL;
-                o.body := NULL;
-            END IF;
-            RETURN NEXT o;
+            RETURN NEXT idempotency_claim_known(i, p_room OR p_kind[i] = 'selftest', p_salt[i],
+                p_id[i], p_kind[i], p_scope[i], p_key[i], p_method[i], p_path[i],
+                p_fingerprint[i], p_principal[i], p_owner[i], p_lease[i], p_unknown_ttl[i],
+                p_ttl[i], p_take[i]);
         END LOOP;
     END IF;
 END $$;

@@ -89,9 +89,11 @@ BEGIN
     WHERE k.id = r.id;
 END $$;
 
--- One of them, with everything that it can meet.
-CREATE OR REPLACE FUNCTION idempotency_verdict_one(
-    p_n integer, p_op text, p_id bytea, p_owner bytea, p_ttl interval, p_lease interval,
+-- One of them, with everything that it can meet. A record that is completed by now is told the same:
+-- it is the same word again. For that it must have lived on after p_asked, and may have expired
+-- since, as after a wait for another row.
+CREATE OR REPLACE FUNCTION idempotency_verdict_any(
+    p_n integer, p_asked timestamptz, p_op text, p_id bytea, p_owner bytea, p_ttl interval, p_lease interval,
     p_unknown_ttl interval, p_reason text, p_status smallint, p_flags integer,
     p_tombstone text, p_headers bytea, p_body bytea
 ) RETURNS idempotency_result LANGUAGE plpgsql AS $$
@@ -109,6 +111,12 @@ BEGIN
         o.n := p_n;
         o.at := clock_timestamp();
         o.result := idempotency_verdict_word(o, o.at, p_op, p_owner);
+        IF o.result = 'lost' AND p_op = 'complete' AND o.owner = p_owner
+            AND o.state = 'completed' AND o.expires_at > p_asked THEN
+            o.result := 'ok';
+        END IF;
+        o.headers := NULL;
+        o.body := NULL;
         IF o.result IN ('ok', 'lost') THEN
             RETURN o;
         ELSIF o.id IS NOT NULL AND NOT v_lock THEN
@@ -128,6 +136,43 @@ BEGIN
 END $$;
 
 -- p_op: renew, complete, fail or abandon. A complete has a status, 0 for none.
+--
+-- Should a row be locked by another one, its instants are those before the wait: its life ends that
+-- much earlier, never later. Who it belongs to is looked at again after the wait.
+CREATE OR REPLACE FUNCTION idempotency_verdict_lone(
+    p_op text, p_id bytea, p_owner bytea, p_ttl interval, p_lease interval,
+    p_unknown_ttl interval, p_reason text, p_status smallint, p_flags integer,
+    p_tombstone text, p_headers bytea, p_body bytea
+) RETURNS idempotency_result LANGUAGE plpgsql SECURITY DEFINER
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_expires timestamptz;
+    o idempotency_result;
+BEGIN
+    IF p_op = 'complete' AND p_ttl > interval '0' THEN
+        v_expires := idempotency_after(v_now, p_ttl);
+        UPDATE idempotency_keys k SET state = 'completed', reason = NULL, updated_at = v_now,
+            expires_at = v_expires, sweep_at = idempotency_sweep_at(k.sweep_at, v_expires),
+            status = p_status, flags = p_flags, tombstone = p_tombstone, headers = p_headers,
+            body = p_body
+        WHERE k.id = p_id AND k.owner = p_owner AND k.state IN ('processing', 'unknown')
+            AND k.expires_at > v_now;
+        IF FOUND THEN
+            o.n := 1;
+            o.result := 'ok';
+            o.at := v_now;
+            o.tombstone := p_tombstone;
+            RETURN o;
+        END IF;
+    END IF;
+    RETURN idempotency_verdict_any(1, v_now, p_op, p_id, p_owner, p_ttl, p_lease, p_unknown_ttl,
+        p_reason, p_status, p_flags, p_tombstone, p_headers, p_body);
+END $$;
+
+-- The same of several.
 CREATE OR REPLACE FUNCTION idempotency_verdict(
     p_op text[], p_id bytea[], p_owner bytea[], p_ttl interval[], p_lease interval[],
     p_unknown_ttl interval[], p_reason text[], p_status smallint[], p_flags integer[],
@@ -141,8 +186,6 @@ DECLARE
     v_count bigint;
     o idempotency_result;
 BEGIN
-    -- Should a row be locked by another one, its instants are those before the wait: its life
-    -- ends that much earlier, never later. Who it belongs to is looked at again after the wait.
     UPDATE idempotency_keys k SET state = 'completed', reason = NULL, updated_at = v_now,
         expires_at = idempotency_after(v_now, p_ttl[i]),
         sweep_at = idempotency_sweep_at(k.sweep_at, idempotency_after(v_now, p_ttl[i])),
@@ -157,20 +200,11 @@ BEGIN
     o.result := 'ok';
     o.at := v_now;
     RETURN NEXT o;
-    -- Those that are completed by now are told the same: it is the same word again. For that
-    -- they must have lived on for a moment: one without a ttl was left to this.
     IF v_count < cardinality(p_id) THEN
         FOR i IN 1 .. cardinality(p_id) LOOP
-            o := idempotency_verdict_one(i, p_op[i], p_id[i], p_owner[i], p_ttl[i], p_lease[i],
-                p_unknown_ttl[i], p_reason[i], p_status[i], p_flags[i], p_tombstone[i],
-                p_headers[i], p_body[i]);
-            IF o.result = 'lost' AND p_op[i] = 'complete' AND o.owner = p_owner[i]
-                AND o.state = 'completed' AND o.expires_at > v_now THEN
-                o.result := 'ok'; -- it has expired since, as after a wait for another row
-            END IF;
-            o.headers := NULL;
-            o.body := NULL;
-            RETURN NEXT o;
+            RETURN NEXT idempotency_verdict_any(i, v_now, p_op[i], p_id[i], p_owner[i], p_ttl[i],
+                p_lease[i], p_unknown_ttl[i], p_reason[i], p_status[i], p_flags[i],
+                p_tombstone[i], p_headers[i], p_body[i]);
         END LOOP;
     END IF;
 END $$;
