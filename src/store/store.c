@@ -114,6 +114,8 @@ int idem_store_migrate(const char *url, int version, struct idem_migration *ret_
         error = ops->migrate(parsed, version, ret_migration, message);
     else
         *ret_migration = (struct idem_migration){.from = 0};
+    if (error == IDEM_ERR_INVALID)
+        idem_url_hide(parsed, message);
     idem_free(parsed);
     return error;
 }
@@ -128,6 +130,8 @@ int idem_store_url_check(const char *url, char **ret_directory, struct idem_mess
     if (error)
         return error;
     error = ops->check(parsed, &directory, message);
+    if (error == IDEM_ERR_INVALID)
+        idem_url_hide(parsed, message);
     idem_free(parsed);
     if (error)
         return error;
@@ -173,6 +177,8 @@ int idem_store_open(const char *url, const struct idem_clock *clock, struct idem
     if (error)
         return error;
     error = idem_store_open_backend(ops, parsed, clock, ret_store, message);
+    if (error == IDEM_ERR_INVALID)
+        idem_url_hide(parsed, message);
     idem_free(parsed);
     return error;
 }

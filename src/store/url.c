@@ -7,6 +7,7 @@
 #include "store/url.h"
 
 #include <idem/store.h>
+#include <stdio.h>
 
 #include "base/ascii.h"
 
@@ -69,6 +70,36 @@ static size_t scheme_size(const char *text)
     return text[size] == ':' && !(text[0] >= '0' && text[0] <= '9') ? size : 0;
 }
 
+/* True when the option's name, its escapes decoded, says that the value is for nobody to see. */
+static bool option_is_secret(const char *name, size_t size)
+{
+    static const char *const words[] = {"pass", "pwd", "secret", "token"};
+    char text[32];
+    size_t used = 0;
+
+    for (size_t i = 0; i < size && used + 1 < sizeof text;) {
+        int c = character_decode(name, size, &i);
+
+        if (c < 0)
+            return true; /* it is no option at all, so nobody knows what it is */
+        text[used++] = (char)idem_to_lower(c);
+    }
+    text[used] = '\0';
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strstr(text, words[i]))
+            return true;
+    return false;
+}
+
+/* Whether what follows these options may be the end of a password with a '&' in it. */
+static bool is_behind_secret(const struct idem_url *url)
+{
+    for (size_t i = 0; i < url->option_count; i++)
+        if (option_is_secret(url->options[i].name, strlen(url->options[i].name)))
+            return true;
+    return false;
+}
+
 static int option_add(struct pieces *pieces, struct idem_url *url, const char *text, size_t size)
 {
     const char *equals = memchr(text, '=', size);
@@ -78,12 +109,12 @@ static int option_add(struct pieces *pieces, struct idem_url *url, const char *t
 
     if (!equals || name_size == 0) {
         /* It may be the end of a password: tell its name only when it cannot be. */
-        bool secret = memchr(text, '@', size) != NULL;
+        bool secret = memchr(text, '@', size) || is_behind_secret(url);
 
         idem_message_set(pieces->message,
                          "the store URL's option \"%.*s\" has no value: write name=value%s",
                          secret ? 3 : (int)size, secret ? "***" : text,
-                         secret ? ", and a '?' in a password as %3F" : "");
+                         secret ? ", and in a password '?' as %3F, '&' as %26" : "");
         return IDEM_ERR_INVALID;
     }
     if (url->option_count == IDEM_URL_OPTIONS_MAX) {
@@ -98,7 +129,7 @@ static int option_add(struct pieces *pieces, struct idem_url *url, const char *t
         return error;
     if (idem_url_option(url, option->name)) {
         idem_message_set(pieces->message, "the store URL names the option \"%s\" twice",
-                         option->name);
+                         is_behind_secret(url) ? "***" : option->name);
         return IDEM_ERR_INVALID;
     }
     url->option_count++;
@@ -160,6 +191,37 @@ const char *idem_url_option(const struct idem_url *url, const char *name)
         if (strcmp(url->options[i].name, name) == 0)
             return url->options[i].value;
     return NULL;
+}
+
+/* What the URL says is told in quotes, or as name=value; a part of it is enough. */
+static bool message_tells(const struct idem_message *message, const char *text)
+{
+    char part[32];
+
+    for (const char *before = "\"="; *before && text[0]; before++) {
+        snprintf(part, sizeof part, "%c%s", *before, text);
+        if (strstr(message->text, part))
+            return true;
+    }
+    return false;
+}
+
+void idem_url_hide(const struct idem_url *url, struct idem_message *message)
+{
+    bool behind = false;
+
+    for (size_t i = 0; i < url->option_count && message; i++) {
+        const struct idem_url_option *option = &url->options[i];
+
+        if (behind &&
+            (message_tells(message, option->name) || message_tells(message, option->value))) {
+            idem_message_set(message, "the store URL's options behind the password are not known, "
+                                      "or have values that are not allowed; they may be its end "
+                                      "and are not shown: write '&' in a password as %%26");
+            return;
+        }
+        behind |= option_is_secret(option->name, strlen(option->name));
+    }
 }
 
 /* The power of two that a unit stands for, or -1. */
@@ -275,27 +337,6 @@ static const char *credentials_end(const char *authority)
     return at ? at : strrchr(authority, '@');
 }
 
-/* True when the option's name, its escapes decoded, says that the value is for nobody to see. */
-static bool option_is_secret(const char *name, size_t size)
-{
-    static const char *const words[] = {"pass", "pwd", "secret", "token"};
-    char text[32];
-    size_t used = 0;
-
-    for (size_t i = 0; i < size && used + 1 < sizeof text;) {
-        int c = character_decode(name, size, &i);
-
-        if (c < 0)
-            return true; /* it is no option at all, so nobody knows what it is */
-        text[used++] = (char)idem_to_lower(c);
-    }
-    text[used] = '\0';
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (strstr(text, words[i]))
-            return true;
-    return false;
-}
-
 void idem_store_url_redact(const char *url, char *ret_text, size_t size)
 {
     struct redacted redacted = {ret_text, 0, size};
@@ -315,8 +356,11 @@ void idem_store_url_redact(const char *url, char *ret_text, size_t size)
         bool secret = equals && option_is_secret(url, (size_t)(equals - url));
 
         redacted_add(&redacted, url, (size_t)((secret ? equals + 1 : end) - url));
-        if (secret)
-            redacted_add(&redacted, "***", 3);
+        if (secret) {
+            /* What follows may be the rest of it, with a '&' that is not escaped. */
+            redacted_add(&redacted, "***&***", *end ? 7 : 3);
+            return;
+        }
         redacted_add(&redacted, end, *end ? 1 : 0); /* the '?' or '&' */
         url = *end ? end + 1 : end;
         is_option = true;

@@ -28,6 +28,9 @@ IDEM_MUST_CHECK int idem_url_parse(const char *text, struct idem_url *ret_url,
 /* The value of an option, or NULL. */
 const char *idem_url_option(const struct idem_url *url, const char *name);
 
+/* Takes out of a sentence what it tells of options that may be the end of a password. */
+void idem_url_hide(const struct idem_url *url, struct idem_message *message);
+
 /* "64k", "16m", "2g" or bytes. IDEM_ERR_INVALID when it is none of these or overflows. */
 IDEM_MUST_CHECK int idem_size_parse(const char *text, uint64_t *ret_size);
 

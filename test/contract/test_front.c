@@ -44,7 +44,7 @@ static void passwords_are_not_shown(void **state)
         {"postgresql://u:secret/with?all@of:them#@h/db", "postgresql://u:***@h/db"},
         {"mariadb://u:secret?more@h/db", "mariadb://u:***@h/db"},
         {"redis+unix:/run/r.sock?user=u&password=secret&x=1",
-         "redis+unix:/run/r.sock?user=u&password=***&x=1"},
+         "redis+unix:/run/r.sock?user=u&password=***&***"},
         {"redis+sentinel://h/m?sentinel_password=secret",
          "redis+sentinel://h/m?sentinel_password=***"},
         {"lmdb:/srv/a:b@c", "lmdb:/srv/a:b@c"},
@@ -91,6 +91,37 @@ static void passwords_are_not_told(void **state)
     }
     free(server);
     free(url);
+}
+
+/* A '&' in a password makes options of its end, which no sentence may name. */
+static void ends_of_passwords_are_not_told(void **state)
+{
+    static const char *const texts[] = {
+        "redis+unix:/r?user=u&password=a&secret",
+        "redis+unix:/r?user=u&password=a&secret=x",
+        "redis+unix:/r?user=u&password=a&timeout=secret",
+        "redis+unix:/r?user=u&password=a&x&secret=1",
+        "redis+unix:/r?password=a&timeout=1s&secret=x&secret=y",
+        "redis+sentinel://h/m?sentinel_password=a&secret=x",
+        "postgresql://h/d?password=a&schema=secret!",
+        "postgresql://h/d?password=a&sync=secret",
+        "mariadb://h/d?password=a&secret=x",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        struct idem_message messages[2] = {{""}, {""}};
+        struct idem_store *store = NULL;
+        char shown[128];
+
+        assert_int_not_equal(idem_store_open(texts[i], NULL, &store, &messages[0]), IDEM_OK);
+        assert_int_not_equal(idem_store_url_check(texts[i], NULL, &messages[1]), IDEM_OK);
+        for (size_t m = 0; m < COUNT(messages); m++)
+            if (!messages[m].text[0] || strstr(messages[m].text, "secret"))
+                fail_msg("\"%s\" is told: %s", texts[i], messages[m].text);
+        idem_store_url_redact(texts[i], shown, sizeof shown);
+        assert_null(strstr(shown, "secret"));
+    }
 }
 
 static void bad_urls_are_refused(void **state)
@@ -490,6 +521,7 @@ int main(void)
         RULE("URLs are read", urls_are_read),
         RULE("a URL is shown without its password", passwords_are_not_shown),
         RULE("no sentence about a URL tells its password", passwords_are_not_told),
+        RULE("nor what may be the end of a password", ends_of_passwords_are_not_told),
         RULE("what is no URL is refused", bad_urls_are_refused),
         RULE("too many options are refused", too_many_options_are_refused),
         RULE("sizes are read", sizes_are_read),
