@@ -59,11 +59,10 @@ static bool is_schema(unsigned code)
 
 static bool is_denied(unsigned code)
 {
-    return code == ER_ACCESS_DENIED_ERROR || code == ER_DBACCESS_DENIED_ERROR ||
-           code == ER_TABLEACCESS_DENIED_ERROR || code == ER_COLUMNACCESS_DENIED_ERROR ||
-           code == ER_SPECIFIC_ACCESS_DENIED_ERROR || code == ERROR_ACCOUNT_LOCKED ||
-           code == ERROR_ACCOUNT_LOCKED_MARIADB || code == ER_MUST_CHANGE_PASSWORD ||
-           code == ER_MUST_CHANGE_PASSWORD_LOGIN;
+    return code == ER_DBACCESS_DENIED_ERROR || code == ER_TABLEACCESS_DENIED_ERROR ||
+           code == ER_COLUMNACCESS_DENIED_ERROR || code == ER_SPECIFIC_ACCESS_DENIED_ERROR ||
+           code == ERROR_ACCOUNT_LOCKED || code == ERROR_ACCOUNT_LOCKED_MARIADB ||
+           code == ER_MUST_CHANGE_PASSWORD || code == ER_MUST_CHANGE_PASSWORD_LOGIN;
 }
 
 static int timed_out(struct idem_mariadb_link *link)
@@ -107,6 +106,11 @@ int idem_mariadb_failure(struct idem_mariadb_link *link, unsigned code, const ch
         return idem_mariadb_fault(link, IDEM_ERR_UNAVAILABLE,
                                   "the MySQL server refuses: it takes encrypted connections only; "
                                   "say ssl=verify or ssl=on in the store URL");
+    if (link->code == ER_ACCESS_DENIED_ERROR)
+        return idem_mariadb_fault(link, IDEM_ERR_UNAVAILABLE,
+                                  "the MariaDB server refuses: %s; see that the store URL has the "
+                                  "user and password that the server knows for this host",
+                                  words);
     if (is_denied(link->code))
         return idem_mariadb_fault(link, IDEM_ERR_UNAVAILABLE,
                                   "the MariaDB server refuses: %s; docs/guide/store-mariadb.md "

@@ -1,5 +1,6 @@
 /* The URL: mariadb://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE[?OPTIONS]. */
 #include <stdio.h>
+#include <strings.h>
 
 #include "store/mariadb/mariadb_store.h"
 
@@ -87,6 +88,17 @@ static bool database_is_plain(const char *name)
     return size > 0 && size <= IDEM_MARIADB_DATABASE_MAX && name[size] == '\0';
 }
 
+/* The server's own: no place for tables of others. */
+static bool database_is_servers(const char *name)
+{
+    static const char *const names[] = {"mysql", "sys", "information_schema", "performance_schema"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 static int server_check(const struct idem_url *url, const struct idem_mariadb_options *options,
                         struct idem_message *message)
 {
@@ -95,6 +107,13 @@ static int server_check(const struct idem_url *url, const struct idem_mariadb_op
                          "the store URL must name a database after the host, 1 to %d letters, "
                          "digits, '_', '-' or '$': write %s://HOST/DATABASE",
                          IDEM_MARIADB_DATABASE_MAX, url->scheme);
+        return IDEM_ERR_INVALID;
+    }
+    if (database_is_servers(options->server.path)) {
+        idem_message_set(message,
+                         "the database %s is the server's own: give idem one of its own, "
+                         "%s://HOST/DATABASE",
+                         options->server.path, url->scheme);
         return IDEM_ERR_INVALID;
     }
     if (options->server.host_count > 1) {

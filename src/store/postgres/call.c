@@ -361,6 +361,8 @@ static int op_tell(const PGresult *result, int row, struct idem_op *op)
         op->out.fence = (uint64_t)idem_pg_cell_number(result, row, IDEM_PG_FENCE, &failed);
         op->out.attempt = (uint32_t)idem_pg_cell_number(result, row, IDEM_PG_ATTEMPT, &failed);
         return failed || op->out.fence == 0 ? IDEM_ERR_CORRUPT : IDEM_OK;
+    case IDEM_RESULT_MISMATCH: /* with a whole record, or it is not known to be one */
+    case IDEM_RESULT_OTHER_PRINCIPAL:
     case IDEM_RESULT_IN_PROGRESS:
     case IDEM_RESULT_UNKNOWN:
     case IDEM_RESULT_COMPLETED:
@@ -373,6 +375,8 @@ static int op_tell(const PGresult *result, int row, struct idem_op *op)
         op->result = IDEM_RESULT_CORRUPT;
         return IDEM_OK;
     }
+    if (op->result == IDEM_RESULT_MISMATCH || op->result == IDEM_RESULT_OTHER_PRINCIPAL)
+        return IDEM_OK;
     if (op->result == IDEM_RESULT_COMPLETED || op->result == IDEM_RESULT_FOUND)
         return idem_pg_record_keep(&record, op->out.now_us, &op->out.found);
     op->out.fence = record.fence;

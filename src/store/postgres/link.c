@@ -106,17 +106,17 @@ static int link_lost(struct idem_pg_link *link)
 }
 
 /*
- * Warnings come where something was done otherwise than asked, such as a commit that stopped
- * waiting for its standby. That there is no transaction block is not one of them: the round trip
- * is one all the same.
+ * A commit that stops waiting for its standby says so by a warning, and has no SQLSTATE of its own
+ * for that: it is known by the function that gives it. Whose name is missing is taken for it.
  */
 static void notice_receive(void *argument, const PGresult *result)
 {
     struct idem_pg_link *link = argument;
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
-    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
 
-    if (severity && strcmp(severity, "WARNING") == 0 && (!state || strcmp(state, "25P01") != 0))
+    if (severity && strcmp(severity, "WARNING") == 0 &&
+        (!function || strcmp(function, "SyncRepWaitForLSN") == 0))
         link->warned = true;
 }
 

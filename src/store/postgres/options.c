@@ -254,8 +254,10 @@ int idem_pg_settings_read(const struct idem_url *url, struct idem_pg_settings *r
     if (error)
         return error;
     if (ret_settings->server.path[0] == '\0' || strchr(ret_settings->server.path, '/')) {
-        idem_message_set(message, "the store URL names no database: write "
-                                  "postgresql://HOST/DATABASE");
+        idem_message_set(message, "the store URL names %s: write postgresql://HOST/DATABASE",
+                         ret_settings->server.path[0]
+                             ? "a database with a slash, which is not taken"
+                             : "no database");
         return IDEM_ERR_INVALID;
     }
     error = idem_url_timeout_us(url, &ret_settings->timeout_us, message);

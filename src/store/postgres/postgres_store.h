@@ -91,7 +91,7 @@ struct idem_pg_link {
     PGconn *connection; /* NULL: none */
     size_t host;        /* the one that is connected, or to be tried first */
     bool doubtful;      /* something was done whose durability nobody confirmed */
-    bool warned;        /* the server has sent a warning during this round trip */
+    bool warned;        /* the commit of this round trip did not wait for its standby */
     int64_t started_us; /* when the server was started, by its own clock */
     bool set_isolation; /* its default is not READ COMMITTED */
     bool direct;        /* no pooler is between */

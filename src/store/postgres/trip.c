@@ -191,6 +191,8 @@ static bool names_refused(struct idem_pg_link *link)
 /* A sentence that says what to do, for what a person can mend; false for others. */
 static bool failure_explain(struct idem_pg_link *link, const char *reason)
 {
+    char place[IDEM_PG_PLACE_SIZE];
+
     if (strcmp(link->sqlstate, "42501") == 0)
         idem_message_set(&link->message,
                          "the role of the store's URL may not do what a gateway does: %s. GRANT it "
@@ -201,6 +203,11 @@ static bool failure_explain(struct idem_pg_link *link, const char *reason)
                          "the schema \"%s\" lacks functions of idem, or has those of another "
                          "build: run `idem migrate URL` as the role that owns them",
                          link->settings->schema);
+    else if (strcmp(link->sqlstate, "57014") == 0)
+        idem_message_set(&link->message,
+                         "%s ended a statement: %s. It took longer than timeout= in the store URL, "
+                         "or than the statement_timeout that the server sets for this role",
+                         idem_pg_link_place(link, place, sizeof place), reason);
     else if (strcmp(link->sqlstate, IDEM_PG_STATE_SALT) == 0)
         idem_message_set(&link->message,
                          "the store behind this URL is no longer the one that was opened: its "

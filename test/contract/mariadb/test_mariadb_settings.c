@@ -340,6 +340,8 @@ static void urls_are_read_with_care(void **state)
         {"mariadb://h", "name a database"},
         {"mariadb://h/a%60b", "name a database"},
         {"mariadb://h/a/b", "name a database"},
+        {"mariadb://h/MySQL", "the server's own"},
+        {"mariadb://h/information_schema", "the server's own"},
         {"mysql://h,i/db", "one host"},
         {"mariadb://h/db?sync=maybe", "sync=always or sync=off"},
         {"mariadb://h/db?size=12", "at least 1m"},

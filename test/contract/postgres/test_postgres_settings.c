@@ -310,6 +310,31 @@ static void large_answers_fit(void **state)
     schema_drop(schema);
 }
 
+/* A server that warns of other things than durability is as good as another one. */
+static void warnings_are_no_doubts(void **state)
+{
+    static const char *const settings[][2] = {
+        {"standard_conforming_strings", "off"},       {"session_preload_libraries", "auto_explain"},
+        {"auto_explain.log_min_duration", "0"},       {"auto_explain.log_level", "warning"},
+        {"auto_explain.log_nested_statements", "on"},
+    };
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+    struct idem_store *store;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(settings); i++)
+        sql("LOAD 'auto_explain'; ALTER DATABASE idem SET %s = %s", settings[i][0], settings[i][1]);
+    url_make(schema, "", url);
+    store = store_make(url);
+    claimed(store, "k", "A");
+    assert_int_equal(completed(store, "k", "A", "paid"), IDEM_RESULT_OK);
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_COMPLETED);
+    idem_store_close(store);
+    sql("ALTER DATABASE idem RESET ALL");
+    schema_drop(schema);
+}
+
 /* Answers that somebody has spoilt are neither told nor executed again. */
 static void damaged_records_are_told(void **state)
 {
@@ -325,6 +350,9 @@ static void damaged_records_are_told(void **state)
     completed(store, "k", "A", "paid");
     sql("UPDATE %s.idempotency_keys SET headers = '\\x01'", schema);
     assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_CORRUPT);
+    sql("UPDATE %s.idempotency_keys SET headers = '', fingerprint = '\\x01'", schema);
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_CORRUPT); /* and no "mismatch" */
+    sql("UPDATE %s.idempotency_keys SET headers = '\\x01'", schema);
     assert_int_equal(applied(store, &op), IDEM_RESULT_OK);
     assert_int_equal(op.out.count, 0);
     assert_int_equal(op.out.damaged, 1);
@@ -344,6 +372,7 @@ int main(void)
         cmocka_unit_test(commits_are_synchronous), cmocka_unit_test(names_may_be_quoted),
         cmocka_unit_test(facts_are_told),          cmocka_unit_test(size_is_kept_to),
         cmocka_unit_test(large_answers_fit),       cmocka_unit_test(damaged_records_are_told),
+        cmocka_unit_test(warnings_are_no_doubts),
     };
 
     return cmocka_run_group_tests_name("settings of a PostgreSQL store", tests, NULL, NULL);

@@ -40,7 +40,7 @@ BEGIN
 END $do$;
 
 -- What the functions of this schema are, in short. That of the schema's own is kept beside its
--- version, so one that was dropped or replaced by hand, or one that was put beside them, is noticed.
+-- version, so one that was dropped, replaced or put beside them by hand is noticed.
 CREATE OR REPLACE FUNCTION idempotency_rules() RETURNS bytea
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
 SET quote_all_identifiers = off AS $$
@@ -48,7 +48,8 @@ SET quote_all_identifiers = off AS $$
         concat_ws(' ', p.oid::regprocedure::text, p.prosecdef, p.provolatile, p.prosrc),
         ' ' ORDER BY p.oid::regprocedure::text COLLATE "C"), 'UTF8'))
     FROM pg_catalog.pg_proc p
-    WHERE p.pronamespace = current_schema()::regnamespace AND p.proname LIKE 'idempotency\_%'
+    WHERE p.pronamespace = current_schema()::regnamespace
+        AND starts_with(p.proname, 'idempotency_')
 $$;
 REVOKE ALL ON FUNCTION idempotency_rules() FROM PUBLIC;
 

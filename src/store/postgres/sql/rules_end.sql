@@ -5,7 +5,7 @@ DECLARE
     f regprocedure;
 BEGIN
     SELECT p.oid INTO f FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
-        AND p.proname LIKE 'idempotency\_%'
+        AND starts_with(p.proname, 'idempotency_')
         AND p.xmin <> (txid_current() % 4294967296)::text::xid LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION
@@ -20,7 +20,7 @@ DECLARE
     f regprocedure;
 BEGIN
     FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace s ON s.oid = p.pronamespace
-        WHERE s.nspname = current_schema() AND p.proname LIKE 'idempotency\_%'
+        WHERE s.nspname = current_schema() AND starts_with(p.proname, 'idempotency_')
         AND p.proname <> 'idempotency_text' LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
     END LOOP;

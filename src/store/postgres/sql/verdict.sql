@@ -89,12 +89,12 @@ BEGIN
     WHERE k.id = r.id;
 END $$;
 
--- One of them, with everything that it can meet. A record that is completed by now is told the same:
--- it is the same word again. For that it must have lived on after p_asked, and may have expired
--- since, as after a wait for another row.
+-- One of them, with everything that it can meet. A record that is completed by now is told the
+-- same: it is the same word again. For that it must have lived on after p_asked, and may have
+-- expired since, as after a wait for another row.
 CREATE OR REPLACE FUNCTION idempotency_verdict_any(
-    p_n integer, p_asked timestamptz, p_op text, p_id bytea, p_owner bytea, p_ttl interval, p_lease interval,
-    p_unknown_ttl interval, p_reason text, p_status smallint, p_flags integer,
+    p_n integer, p_asked timestamptz, p_op text, p_id bytea, p_owner bytea, p_ttl interval,
+    p_lease interval, p_unknown_ttl interval, p_reason text, p_status smallint, p_flags integer,
     p_tombstone text, p_headers bytea, p_body bytea
 ) RETURNS idempotency_result LANGUAGE plpgsql AS $$
 DECLARE
