@@ -97,7 +97,32 @@ int idem_place_store_url(const char *state, char ret_url[IDEM_URL_SIZE_MAX],
     return IDEM_OK;
 }
 
-/* The first line of a file, without the blanks around it. */
+#define BLANKS " \t\r\n"
+
+/*
+ * The URL in a line as fgets() gave it: all of it but the blanks around it and the end of the line,
+ * so that it means what the same words on a command line mean. False when there is none, or when
+ * the line did not fit: what was cut off might as well end another URL.
+ */
+static bool line_url(const char line[IDEM_URL_SIZE_MAX + 2], char ret_url[IDEM_URL_SIZE_MAX])
+{
+    size_t start = strspn(line, BLANKS);
+    size_t end = strlen(line);
+
+    if (end == IDEM_URL_SIZE_MAX + 1 && line[end - 1] != '\n') {
+        return false;
+    }
+    while (end > start && strchr(BLANKS, line[end - 1]) != NULL) {
+        end--;
+    }
+    if (end == start || end - start >= IDEM_URL_SIZE_MAX) {
+        return false;
+    }
+    memcpy(ret_url, line + start, end - start);
+    ret_url[end - start] = '\0';
+    return true;
+}
+
 static int file_read(const char *path, char ret_url[IDEM_URL_SIZE_MAX],
                      struct idem_message *message)
 {
@@ -105,7 +130,6 @@ static int file_read(const char *path, char ret_url[IDEM_URL_SIZE_MAX],
     FILE *file = fopen(path, "re");
     bool failed = file == NULL;
     int reason = errno;
-    size_t start, size;
 
     if (file != NULL) {
         failed = fgets(line, sizeof line, file) == NULL && ferror(file);
@@ -117,15 +141,11 @@ static int file_read(const char *path, char ret_url[IDEM_URL_SIZE_MAX],
                          strerror(reason));
         return IDEM_ERR_INVALID;
     }
-    start = strspn(line, " \t");
-    size = strcspn(line + start, " \t\r\n");
-    if (size == 0 || size >= IDEM_URL_SIZE_MAX) {
+    if (!line_url(line, ret_url)) {
         idem_message_set(message, "the first line of %s must be a store URL of at most %d bytes",
                          path, IDEM_URL_SIZE_MAX - 1);
         return IDEM_ERR_INVALID;
     }
-    memcpy(ret_url, line + start, size);
-    ret_url[size] = '\0';
     return IDEM_OK;
 }
 

@@ -23,7 +23,8 @@ bool idem_place_escape(const char *path, char *ret_text, size_t size);
 
 /*
  * What --store names, else $IDEM_STORE, else the store in the default state directory. Either may
- * be "@FILE": the URL is the file's first line, so that a password stands in no list of processes.
+ * be "@FILE": the URL is the file's first line, without the blanks around it, so that a password
+ * stands in no list of processes.
  * The URL may hold a password: show idem_store_url_redact() of it and nothing else.
  */
 IDEM_MUST_CHECK int idem_place_store(const char *option, char ret_url[IDEM_URL_SIZE_MAX],

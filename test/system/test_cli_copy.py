@@ -200,7 +200,22 @@ def test_a_url_in_a_file(source, place):
     assert len(good("list", "--json", env={"IDEM_STORE": f"@{file}"}).json()["records"]) == 7
 
 
-@pytest.mark.parametrize("content", [None, "", "\n", " \n", "lmdb:/" + "x" * 3000])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "", " \t\r\n", "\n\n#"])
+def test_a_url_in_a_file_is_the_whole_line(place, end):
+    """Blanks in it too, so that it means the same as on a command line."""
+    store = Store(place / "a  b\tc")
+    store.claim("k")
+    (place / "url").write_bytes(f" {store.url}{end}".encode())
+    assert len(good("list", "--json", "--store", f"@{place}/url").json()["records"]) == 1
+    for url in ("postgresql://u:a b@127.0.0.1:1/d?timeout=10ms", "lmdb:/nowhere/a b"):
+        (place / "url").write_bytes(f"\t{url}{end}".encode())
+        told = refused(FAILURE, "list", "--store", f"@{place}/url").err
+        # But for the hint, which names the file.
+        assert told.splitlines()[0] == refused(FAILURE, "list", "--store", url).err.splitlines()[0]
+
+
+@pytest.mark.parametrize("content", [None, "", "\n", " \n", "lmdb:/" + "x" * 3000,
+                                     "lmdb:/x" + " " * 3000 + "y", " " * 3000 + "lmdb:/x"])
 def test_files_without_a_url(place, content):
     file = place / "url"
     if content is not None:
