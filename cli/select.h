@@ -58,7 +58,7 @@ int idem_select_exit(int outcome);
 
 /* A walk through what a scan finds. */
 struct idem_visit {
-    int64_t max; /* no page begins once so many were visited; a store without order may exceed it */
+    int64_t max; /* no more are visited */
     int (*visit)(void *context, const struct idem_record *record);
     void *context;
 

@@ -112,9 +112,9 @@ struct idem_get {
 
 /*
  * scan → OK{page, next, damaged}. No snapshot: a record may change or go between two pages. In id
- * order where the store keeps one (memory, LMDB, SQL); Redis has an order of its own, may show a
- * record twice, and may exceed the limit a little. A page may be empty though there is more. A
- * damaged record is in no page, whatever the filter; it is counted where it is passed over.
+ * order where the store keeps one (memory, LMDB, SQL); Redis has an order of its own, and may show
+ * a record twice. A page may be empty though there is more. A damaged record is in no page,
+ * whatever the filter; it is counted where it is passed over.
  */
 struct idem_scan {
     uint32_t states;     /* bit 1 << state, by the state at that moment; 0 = all */

@@ -373,3 +373,18 @@ def test_records_are_looked_at_and_settled_on_every_store(kind, tmp_path):
     trail = good("list", "--audit", "--json", env=env).json()["audit"]
     assert [entry["what"] for entry in trail] == ["resolve", "forget"]
     assert good("sweep", "--json", env=env).json()["removed"] >= 0
+
+
+def test_a_list_has_no_more_than_its_limit(kind):
+    """Nor does going on behind it lose any, in the order that the store has."""
+    store = kind.store()
+    count = 60
+    fill(store.url(), *({"op": "claim", "key": f"k{number}"} for number in range(count)))
+    for limit in (1, 7, count - 1, count):
+        after, seen, more = [], [], True
+        while more:
+            page = good("list", "--json", "--limit", limit, *after, "--store", store.url()).json()
+            assert len(page["records"]) <= limit
+            seen += [record["key"] for record in page["records"]]
+            after, more = ["--after", page["last"]], page["more"]
+        assert sorted(seen) == sorted(f"k{number}" for number in range(count))

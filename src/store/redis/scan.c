@@ -2,14 +2,18 @@
  * Looking through the records: SCAN over one node after the other, with the records of each step
  * fetched in one pipeline. The cursor of a page, 32 bytes, is
  *
- *   u8 version, u16 number of the node, u64 Redis's cursor there, u64 hash of the slot map, u64
- *   hash of the node's run id, zeroes
+ *   u8 version, u16 number of the node, u64 Redis's cursor there, u32 hash of the slot map, u32
+ *   hash of the node's run id, u16 count of the step there, u64 hash of its keys that are through,
+ *   zeroes
  *
  * because Redis's cursor means something to that very process only, and a map that has changed
  * would skip what has moved. Then the scan must begin again, and says so.
  *
- * What one step of SCAN gives must be taken whole, as its cursor cannot go on in the middle: a page
- * may exceed its limit by the last step, never its bytes, unless by the last step of one bucket.
+ * Redis's cursor cannot go on in the middle of what a step gives, so a page that is full there
+ * takes the same step once more, its keys in their order, and leaves out those that are through. As
+ * long as nothing in the step changes they are the first ones, and their hash is found. When it is
+ * not found, the step is taken from its beginning, bucket by bucket so that it ends in any case: a
+ * record may be shown twice then, and none is missed.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -20,7 +24,7 @@
 #include "store/keep.h"
 #include "store/redis/redis_store.h"
 
-#define VERSION    1
+#define VERSION    2
 #define COUNT_MAX  512 /* keys that a step asks for */
 #define STEPS_MAX  64  /* of one page, even when none has a match: other ops wait meanwhile */
 #define DIGITS_MAX (2 * IDEM_ID_SIZE)
@@ -34,6 +38,7 @@ struct scan {
     size_t node;     /* where it is */
     uint64_t cursor; /* Redis's; 0 at the beginning of a node */
     unsigned count;  /* of the next step */
+    uint64_t done;   /* hash of its keys that are through; 0 when it begins with the first */
     bool ended;      /* all nodes are through */
     bool page_ended; /* no more in this page */
     char pattern[IDEM_REDIS_KEY_MAX + 2];
@@ -60,7 +65,8 @@ static int node_connect(struct scan *scan)
 static int cursor_read(struct scan *scan, const struct idem_id *id)
 {
     struct idem_reader reader;
-    uint64_t map, run;
+    uint32_t map, run;
+    unsigned count;
     int error;
 
     idem_reader_init(&reader, idem_bytes_make(id->bytes, IDEM_ID_SIZE));
@@ -70,13 +76,17 @@ static int cursor_read(struct scan *scan, const struct idem_id *id)
                                       "the one that the page before has told, from this store");
     scan->node = idem_read_u16(&reader);
     scan->cursor = idem_read_u64(&reader);
-    map = idem_read_u64(&reader);
-    run = idem_read_u64(&reader);
-    if (map != scan->store->map_hash || scan->node >= scan->store->node_count)
+    map = idem_read_u32(&reader);
+    run = idem_read_u32(&reader);
+    count = idem_read_u16(&reader);
+    scan->done = idem_read_u64(&reader);
+    if (count > 0 && count <= COUNT_MAX)
+        scan->count = count;
+    if (map != (uint32_t)scan->store->map_hash || scan->node >= scan->store->node_count)
         return begin_again(scan);
     error = node_connect(scan);
     if (!error && scan->cursor != 0 &&
-        run != text_hash(scan->store->nodes[scan->node]->settings.run_id))
+        run != (uint32_t)text_hash(scan->store->nodes[scan->node]->settings.run_id))
         error = begin_again(scan);
     return error;
 }
@@ -91,8 +101,10 @@ static struct idem_id cursor_write(const struct scan *scan)
     idem_write_u8(&writer, VERSION);
     idem_write_u16(&writer, (uint16_t)scan->node);
     idem_write_u64(&writer, scan->cursor);
-    idem_write_u64(&writer, scan->store->map_hash);
-    idem_write_u64(&writer, scan->cursor ? text_hash(node->settings.run_id) : 0);
+    idem_write_u32(&writer, (uint32_t)scan->store->map_hash);
+    idem_write_u32(&writer, scan->cursor ? (uint32_t)text_hash(node->settings.run_id) : 0);
+    idem_write_u16(&writer, scan->done ? (uint16_t)scan->count : 0);
+    idem_write_u64(&writer, scan->done);
     return id;
 }
 
@@ -117,7 +129,24 @@ static bool key_read(const struct scan *scan, const redisReply *key, struct idem
            idem_id_parse(idem_bytes_make(key->str + prefix, DIGITS_MAX), ret_id) == IDEM_OK;
 }
 
-/* Sends `SCAN cursor MATCH pattern COUNT n`. *ret_reply is what it found. */
+static int key_compare(const void *a, const void *b)
+{
+    const redisReply *left = *(redisReply *const *)a, *right = *(redisReply *const *)b;
+    size_t size = left->len < right->len ? left->len : right->len;
+    int order = size > 0 ? memcmp(left->str, right->str, size) : 0;
+
+    return order ? order : (left->len > right->len) - (left->len < right->len);
+}
+
+/* The hash of the keys up to this one, from that of those before it, which is 0 for none. */
+static uint64_t key_hash(uint64_t before, const redisReply *key)
+{
+    uint64_t hash = idem_record_checksum(idem_bytes_make(key->str, key->len));
+
+    return (before ^ hash) * UINT64_C(0x9e3779b97f4a7c15); /* odd, so that no bit gets lost */
+}
+
+/* Sends `SCAN cursor MATCH pattern COUNT n`. *ret_reply is what it found, the keys in order. */
 static int step_ask(struct scan *scan, redisReply **ret_reply)
 {
     char cursor[24], count[16];
@@ -134,6 +163,8 @@ static int step_ask(struct scan *scan, redisReply **ret_reply)
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
         reply->element[0]->type == REDIS_REPLY_STRING &&
         reply->element[1]->type == REDIS_REPLY_ARRAY) {
+        qsort(reply->element[1]->element, reply->element[1]->elements, sizeof(redisReply *),
+              key_compare);
         *ret_reply = reply;
         return IDEM_OK;
     }
@@ -142,14 +173,26 @@ static int step_ask(struct scan *scan, redisReply **ret_reply)
     return error;
 }
 
-/* Sends `verb key` for each key that is of a record. */
-static int keys_send(struct scan *scan, const redisReply *keys, const char *verb)
+/* How many of the step's keys are through; false when that cannot be told any more. */
+static bool step_resume(const struct scan *scan, const redisReply *keys, size_t *ret_first)
+{
+    uint64_t hash = 0;
+    size_t first = 0;
+
+    while (hash != scan->done && first < keys->elements)
+        hash = key_hash(hash, keys->element[first++]);
+    *ret_first = first;
+    return hash == scan->done;
+}
+
+/* Sends `verb key` for each key from `first` on that is of a record. */
+static int keys_send(struct scan *scan, const redisReply *keys, size_t first, const char *verb)
 {
     struct idem_redis_request request = {0};
     struct idem_id id;
     int error;
 
-    for (size_t i = 0; i < keys->elements; i++) {
+    for (size_t i = first; i < keys->elements; i++) {
         const char *const words[] = {verb, keys->element[i]->str, NULL};
 
         if (key_read(scan, keys->element[i], &id))
@@ -168,13 +211,13 @@ static int reply_receive(struct scan *scan, redisReply **ret_reply)
 }
 
 /* How many bytes the records of these keys are. */
-static int step_measure(struct scan *scan, const redisReply *keys, size_t *ret_bytes)
+static int step_measure(struct scan *scan, const redisReply *keys, size_t first, size_t *ret_bytes)
 {
     struct idem_id id;
-    int error = keys_send(scan, keys, "STRLEN");
+    int error = keys_send(scan, keys, first, "STRLEN");
 
     *ret_bytes = 0;
-    for (size_t i = 0; !error && i < keys->elements; i++) {
+    for (size_t i = first; !error && i < keys->elements; i++) {
         redisReply *reply = NULL;
 
         if (!key_read(scan, keys->element[i], &id))
@@ -211,76 +254,106 @@ static int record_visit(struct scan *scan, const struct idem_id *id, const redis
     return IDEM_OK;
 }
 
-/* All replies are read, whatever comes of one, so that none is left in the connection. */
-static int step_fetch(struct scan *scan, const redisReply *keys)
+/*
+ * Visits the records of the keys from *first on until the page is full; *first is then the first
+ * that is left. All replies are read, whatever comes of one, so that none is left in the
+ * connection.
+ */
+static int step_fetch(struct scan *scan, const redisReply *keys, size_t *first)
 {
     struct idem_id id;
-    int error = keys_send(scan, keys, "GET"), first = IDEM_OK;
+    int error = keys_send(scan, keys, *first, "GET"), failed = IDEM_OK;
+    bool full = false;
 
-    if (error)
-        return error;
-    for (size_t i = 0; i < keys->elements; i++) {
+    for (size_t i = *first; !error && i < keys->elements; i++) {
         redisReply *reply = NULL;
 
+        full = full || idem_page_is_full(&scan->page, scan->op->in.scan.limit);
+        *first += !full;
         if (!key_read(scan, keys->element[i], &id))
             continue;
         error = reply_receive(scan, &reply);
-        if (error)
-            return error;
-        if (!first)
-            first = record_visit(scan, &id, reply);
+        if (!error && !failed && !full)
+            failed = record_visit(scan, &id, reply);
         freeReplyObject(reply);
     }
-    return first;
+    return error ? error : failed;
 }
 
 /* Goes on behind a step; behind the last one of a node, to the next. */
 static void step_take(struct scan *scan, const redisReply *reply)
 {
     scan->cursor = strtoull(reply->element[0]->str, NULL, 10);
+    scan->done = 0;
     if (scan->cursor == 0)
         scan->node++;
     scan->ended = scan->node == scan->store->node_count;
 }
 
 /*
- * Keys to look at next: as many as are likely to hold those that are missing, by what the step
- * before has found, so that the limit is hardly exceeded.
+ * Keys to look at next: as many as are likely to hold those that are missing, by how many of the
+ * keys of the step before had a record to show, so that few are looked at in vain.
  */
-static void step_choose(struct scan *scan, size_t found)
+static void step_choose(struct scan *scan, size_t shown)
 {
     size_t limit = scan->op->in.scan.limit;
     size_t missing = scan->page.count < limit ? limit - scan->page.count : 0;
-    size_t count = found > 0 ? scan->count * missing / found : 2 * scan->count;
+    size_t count = shown > 0 ? scan->count * missing / shown : 2 * scan->count;
 
     if (count > COUNT_MAX)
         count = COUNT_MAX;
     scan->count = count > 0 ? (unsigned)count : 1;
 }
 
+/* Takes the keys from `first` on into the page; it goes on behind them, in the step or after it. */
+static int step_show(struct scan *scan, const redisReply *reply, size_t first)
+{
+    const redisReply *keys = reply->element[1];
+    size_t before = scan->page.count;
+    int error = step_fetch(scan, keys, &first);
+
+    if (error)
+        return error;
+    if (first == keys->elements) {
+        step_take(scan, reply);
+        step_choose(scan, scan->page.count - before);
+        return IDEM_OK;
+    }
+    scan->page_ended = true;
+    scan->done = 0;
+    for (size_t i = 0; i < first; i++)
+        scan->done = key_hash(scan->done, keys->element[i]);
+    return IDEM_OK;
+}
+
 /*
  * One step. When its records are too many bytes for this page, the page ends before it; when it is
- * the first, it is taken again bucket by bucket.
+ * the first, or is not what the page before saw of it, it is taken again bucket by bucket.
  */
 static int step_run(struct scan *scan)
 {
     redisReply *reply = NULL;
-    size_t bytes;
+    size_t bytes, first;
     int error = node_connect(scan);
 
     if (!error)
         error = step_ask(scan, &reply);
     if (error)
         return error;
-    error = step_measure(scan, reply->element[1], &bytes);
+    if (!step_resume(scan, reply->element[1], &first)) {
+        scan->done = 0;
+        scan->count = 1;
+        freeReplyObject(reply);
+        return IDEM_OK;
+    }
+    error = step_measure(scan, reply->element[1], first, &bytes);
     if (!error && scan->page.bytes + bytes > IDEM_PAGE_BYTES_MAX &&
         (scan->page.count > 0 || scan->count > 1)) {
         scan->page_ended = scan->page.count > 0;
+        scan->done = 0;
         scan->count = 1;
     } else if (!error) {
-        error = step_fetch(scan, reply->element[1]);
-        step_take(scan, reply);
-        step_choose(scan, reply->element[1]->elements);
+        error = step_show(scan, reply, first);
     }
     freeReplyObject(reply);
     return error;

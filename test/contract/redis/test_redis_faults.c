@@ -1,6 +1,7 @@
 /* Connections that break, servers that stop, stand still or forget scripts. */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -317,6 +318,66 @@ static void foreign_data_is_corrupt(void **state)
     idem_store_close(store);
 }
 
+/* Keys of nobody, so many that the server makes its table larger, or smaller again. */
+static void table_resize(bool larger)
+{
+    told(port, "EVAL %s 0",
+         larger ? "for i = 1, 4000 do redis.call('SET', 'nobody' .. i, '') end return 0"
+                : "for i = 1, 4000 do redis.call('DEL', 'nobody' .. i) end return 0");
+}
+
+/* One page of the scan; notes the keys it shows. False when there is no more. */
+static bool page_next(struct idem_store *store, struct idem_op *scan, unsigned *times, size_t keys)
+{
+    bool more;
+
+    wanted(applied(store, scan), OK);
+    assert_true(scan->out.count <= scan->in.scan.limit);
+    for (size_t i = 0; i < scan->out.count; i++) {
+        char key[8] = "";
+
+        assert_in_range(scan->out.page[i].record.key.size, 1, sizeof key - 1);
+        memcpy(key, scan->out.page[i].record.key.data, scan->out.page[i].record.key.size);
+        assert_in_range(strtoul(key, NULL, 10), 0, keys - 1);
+        times[strtoul(key, NULL, 10)]++;
+    }
+    more = scan->out.more;
+    scan->in.scan.cursor = scan->out.next;
+    scan->in.scan.has_cursor = true;
+    idem_op_deinit(scan);
+    return more;
+}
+
+/* Pages that end within a bucket, which is another one when the next page begins. */
+static void scan_goes_on_in_a_table_of_another_size(void **state)
+{
+    enum { KEYS = 300 };
+    char url[URL_SIZE], key[8];
+    struct idem_store *store;
+
+    (void)state;
+    url_make("IDEM_TEST_REDIS", "", url);
+    store = store_open(url);
+    for (unsigned i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "%u", i);
+        wanted(claimed(store, key, "A"), ACQUIRED);
+    }
+    for (uint32_t limit = 1; limit <= 50; limit += 7) {
+        struct idem_op scan = {.kind = IDEM_OP_SCAN, .in.scan.limit = limit};
+        unsigned times[KEYS] = {0}, page = 0;
+
+        while (page_next(store, &scan, times, KEYS)) {
+            if (++page % 20 == 2 || limit > 8)
+                table_resize(page % 40 == 2 || (limit > 8 && page % 2 == 0));
+            assert_true(page < 10 * KEYS);
+        }
+        table_resize(false);
+        for (unsigned i = 0; i < KEYS; i++)
+            assert_true(times[i] > 0);
+    }
+    idem_store_close(store);
+}
+
 /* An answer of which a byte was changed is not given out. */
 static void damaged_answer_is_not_given_out(void **state)
 {
@@ -475,6 +536,7 @@ int main(void)
         cmocka_unit_test(busy_server_is_waited_for),
         cmocka_unit_test(missing_replicas_fail_the_call),
         cmocka_unit_test(foreign_data_is_corrupt),
+        cmocka_unit_test(scan_goes_on_in_a_table_of_another_size),
         cmocka_unit_test(damaged_answer_is_not_given_out),
         cmocka_unit_test(cut_records_are_corrupt),
         cmocka_unit_test(handle_stays_with_its_process),
