@@ -25,6 +25,7 @@ struct listing {
 
     struct idem_grid grid;
     int64_t printed;
+    struct idem_damaged damaged;
 };
 
 static const char about[] =
@@ -113,16 +114,29 @@ static int record_visit(void *context, const struct idem_record *record)
 }
 
 /* JSON is written as the pages come, so that a long list needs no memory. */
-static void records_end(struct listing *listing, const struct idem_visit *walk)
+static int records_json_end(struct listing *listing, const struct idem_visit *walk,
+                            const char *last)
+{
+    json_t *damaged = idem_damaged_json(&listing->damaged);
+    int error;
+
+    printf("%s],\"more\":%s,\"last\":", listing->printed > 0 ? "\n" : "",
+           walk->more ? "true" : "false");
+    printf(listing->printed > 0 ? "\"%s\"" : "null", last);
+    fputs(",\"damaged\":", stdout);
+    error = damaged != NULL ? idem_json_print(damaged, true) : IDEM_ERR_NOMEM;
+    fputs(error != IDEM_OK ? "null}\n" : "}\n", stdout);
+    json_decref(damaged);
+    return error;
+}
+
+static int records_end(struct listing *listing, const struct idem_visit *walk)
 {
     char last[IDEM_ID_TEXT_SIZE];
 
     idem_id_format(&walk->next, last);
     if (listing->json) {
-        printf("%s],\"more\":%s,\"last\":", listing->printed > 0 ? "\n" : "",
-               walk->more ? "true" : "false");
-        printf(listing->printed > 0 ? "\"%s\"}\n" : "null}\n", last);
-        return;
+        return records_json_end(listing, walk, last);
     }
     idem_grid_print(&listing->grid);
     if (listing->printed == 0) {
@@ -130,6 +144,7 @@ static void records_end(struct listing *listing, const struct idem_visit *walk)
     } else if (walk->more) {
         fprintf(stderr, "there are more: --limit N, or --after %s\n", last);
     }
+    return IDEM_OK;
 }
 
 static int records_list(struct listing *listing, const struct idem_scan *scan,
@@ -137,8 +152,11 @@ static int records_list(struct listing *listing, const struct idem_scan *scan,
 {
     static const char *const titles[] = {"ID",     "STATE", "UPDATED", "TRY",
                                          "STATUS", "SCOPE", "KEY",     "REQUEST"};
-    struct idem_visit walk = {.max = listing->limit, .visit = record_visit, .context = listing};
-    int error;
+    struct idem_visit walk = {.max = listing->limit,
+                              .visit = record_visit,
+                              .context = listing,
+                              .damaged = &listing->damaged};
+    int error, ended = IDEM_OK;
 
     idem_grid_init(&listing->grid, titles, sizeof titles / sizeof titles[0]);
     if (listing->json) {
@@ -147,10 +165,10 @@ static int records_list(struct listing *listing, const struct idem_scan *scan,
     error = idem_select_visit(store, scan, &walk, message);
     /* After a failure half-way the object is whole all the same, and says that there is more. */
     if (error == IDEM_OK || listing->json) {
-        records_end(listing, &walk);
+        ended = records_end(listing, &walk);
     }
     idem_grid_deinit(&listing->grid);
-    return error;
+    return error != IDEM_OK ? error : ended;
 }
 
 /* --- audit --------------------------------------------------------------------------------- */
@@ -249,6 +267,7 @@ static int list_run(struct listing *listing, const struct idem_scan *scan)
     char shown[IDEM_URL_SIZE_MAX];
     struct idem_message message;
     struct idem_store *store = NULL;
+    int status;
     int error = idem_place_open(listing->store, false, shown, &store, &message);
 
     if (error == IDEM_OK) {
@@ -259,9 +278,15 @@ static int list_run(struct listing *listing, const struct idem_scan *scan)
     idem_place_close(store);
     if (error != IDEM_OK) {
         idem_say_error("%s", message.text);
-        return idem_place_exit(error);
+        status = idem_place_exit(error);
+    } else if (idem_damaged_number(&listing->damaged) > 0) {
+        idem_damaged_tell(&listing->damaged, "left out");
+        status = idem_say_end(IDEM_EXIT_FAILURE);
+    } else {
+        status = idem_say_end(IDEM_EXIT_OK);
     }
-    return idem_say_end(IDEM_EXIT_OK);
+    idem_damaged_deinit(&listing->damaged);
+    return status;
 }
 
 static int list_check(const struct idem_usage *usage, const struct listing *listing,

@@ -162,12 +162,19 @@ static int prefix_find(struct idem_store *store, const char *digits, struct idem
 {
     struct idem_scan scan = {.limit = PAGE_RECORDS};
     struct sole sole = {.count = 0};
-    struct idem_visit visit = {.max = INT64_MAX, .visit = sole_visit, .context = &sole};
+    struct idem_damaged damaged = {.count = 0};
+    struct idem_visit visit = {
+        .max = INT64_MAX, .visit = sole_visit, .context = &sole, .damaged = &damaged};
     int outcome = prefix_parse(digits, &scan);
 
     if (outcome == IDEM_OK) {
         outcome = idem_select_visit(store, &scan, &visit, message);
     }
+    if (damaged.count > 0) { /* it has an id like any other */
+        sole.id = damaged.ids[0];
+        sole.count += damaged.count;
+    }
+    idem_damaged_deinit(&damaged);
     if (outcome != IDEM_OK) {
         return outcome;
     }
@@ -309,12 +316,18 @@ int idem_select_visit(struct idem_store *store, const struct idem_scan *scan,
         outcome = idem_select_apply(store, &op, message);
         if (outcome == IDEM_OK) {
             outcome = page_visit(&op, visit);
+            outcome = outcome == IDEM_OK && visit->damaged != NULL
+                          ? idem_damaged_add_scan(visit->damaged, &op)
+                          : outcome;
             visit->more = op.out.more || outcome == IDEM_VISIT_STOP;
             visit->next = op.out.next;
             op.in.scan.cursor = op.out.next;
             op.in.scan.has_cursor = true;
         }
         idem_op_deinit(&op);
+    }
+    if (outcome < 0 && message->text[0] == '\0') {
+        idem_message_set(message, "%s", idem_error_text(outcome));
     }
     return outcome < 0 ? outcome : IDEM_OK;
 }

@@ -6,6 +6,8 @@
 
 #include <idem/store.h>
 
+#include "damaged.h"
+
 /* What the options said. NULL and 0 mean: not given. */
 struct idem_select {
     const char *key, *scope, *kind;
@@ -61,6 +63,7 @@ struct idem_visit {
     int64_t max; /* no more are visited */
     int (*visit)(void *context, const struct idem_record *record);
     void *context;
+    struct idem_damaged *damaged; /* where damaged records are noted, or NULL */
 
     int64_t visited;     /* out: how many */
     bool more;           /* out: records were left unvisited */

@@ -12,7 +12,6 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -21,6 +20,8 @@
 #include "args.h"
 #include "base/memory.h"
 #include "crash.h"
+#include "hint.h"
+#include "interrupt.h"
 #include "json.h"
 #include "place.h"
 #include "printable.h"
@@ -50,7 +51,8 @@ struct copying {
     struct idem_store *from, *to;
 
     /* what came of the records that were found */
-    int64_t found, copied, present, changed, expired, damaged, processing;
+    int64_t found, copied, present, changed, expired, processing;
+    struct idem_damaged damaged_from, damaged_to; /* at the source, at the target */
     bool full;
 
     struct idem_op ops[PAGE_RECORDS];
@@ -100,21 +102,20 @@ static struct idem_op *batch_add(struct copying *copying, enum idem_op_kind kind
     return op;
 }
 
-static void put_count(struct copying *copying, const struct idem_op *put)
+static int put_count(struct copying *copying, const struct idem_op *put)
 {
     switch (put->result) {
     case IDEM_RESULT_OK:
         copying->copied++;
-        break;
+        return IDEM_OK;
     case IDEM_RESULT_CHANGED:
         copying->changed++;
-        break;
+        return IDEM_OK;
     case IDEM_RESULT_FULL:
         copying->full = true;
-        break;
+        return IDEM_OK;
     default: /* what is there is damaged, and stands until a person has looked at it */
-        copying->damaged++;
-        break;
+        return idem_damaged_add(&copying->damaged_to, &put->id);
     }
 }
 
@@ -129,7 +130,7 @@ static int puts_apply(struct copying *copying, struct idem_message *message)
         if (copying->dry_run) {
             copying->copied++;
         } else {
-            put_count(copying, copying->batch[i]);
+            error = put_count(copying, copying->batch[i]);
         }
     }
     batch_clear(copying);
@@ -175,7 +176,7 @@ static int page_sift(struct copying *copying, const struct idem_op *scan, bool n
         if (idem_record_expired_at(record, get->out.now_us)) {
             copying->expired++;
         } else if (get->result == IDEM_RESULT_CORRUPT) {
-            copying->damaged++;
+            error = idem_damaged_add(&copying->damaged_to, &record->id);
         } else if (get->result == IDEM_RESULT_FOUND &&
                    record_same(&get->out.found.record, record)) {
             copying->present++;
@@ -220,8 +221,7 @@ static int page_copy(struct copying *copying, const struct idem_op *scan,
         error = page_part_copy(copying, scan, first, left < PAGE_RECORDS ? left : PAGE_RECORDS,
                                message);
     }
-    copying->damaged += (int64_t)scan->out.damaged;
-    return error;
+    return error != IDEM_OK ? error : idem_damaged_add_scan(&copying->damaged_from, scan);
 }
 
 /* --- the whole ----------------------------------------------------------------------------- */
@@ -237,30 +237,6 @@ static void progress_tell(struct copying *copying)
     }
 }
 
-/* The first signal ends the copying behind the records under way, the second one at once. */
-static volatile sig_atomic_t interrupted;
-
-static void interrupt_note(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
-static void interrupts_take(void)
-{
-    static const int numbers[] = {SIGINT, SIGTERM};
-    const struct sigaction action = {.sa_handler = interrupt_note,
-                                     .sa_flags = SA_RESTART | SA_RESETHAND};
-    struct sigaction before;
-
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        /* What is ignored, as under nohup, stays so. */
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
-            (void)sigaction(numbers[i], &action, NULL);
-        }
-    }
-}
-
 static int records_copy(struct copying *copying, struct idem_message *message)
 {
     struct idem_op scan = {.kind = IDEM_OP_SCAN, .in.scan.limit = PAGE_RECORDS};
@@ -269,7 +245,7 @@ static int records_copy(struct copying *copying, struct idem_message *message)
 
     copying->told_s = time(NULL);
     while (more && error == IDEM_OK) {
-        if (interrupted) {
+        if (idem_interrupt_noted()) {
             idem_message_set(message, "interrupted; what was copied stays, and running this again "
                                       "copies the rest");
             return IDEM_ERR_UNAVAILABLE;
@@ -340,6 +316,12 @@ struct count {
 
 #define COUNTS 7
 
+static int64_t damaged_number(const struct copying *copying)
+{
+    return (int64_t)(idem_damaged_number(&copying->damaged_from) +
+                     idem_damaged_number(&copying->damaged_to));
+}
+
 static void counts_make(const struct copying *copying, struct count ret_counts[COUNTS])
 {
     const struct count counts[COUNTS] = {
@@ -349,7 +331,7 @@ static void counts_make(const struct copying *copying, struct count ret_counts[C
         {"changed", copying->dry_run ? "there in another state" : "newer at the target, left",
          copying->changed},
         {"expired", "expired meanwhile", copying->expired},
-        {"damaged", "damaged, not copied", copying->damaged},
+        {"damaged", "damaged, not copied", damaged_number(copying)},
         {"processing", "being processed at the source", copying->processing},
     };
 
@@ -371,6 +353,9 @@ static int copying_json(const struct copying *copying, bool whole)
         for (size_t i = 0; i < COUNTS; i++) {
             bad |= idem_json_set_number(object, counts[i].name, counts[i].number);
         }
+        bad |=
+            idem_json_set_owned(object, "damaged_from", idem_damaged_json(&copying->damaged_from));
+        bad |= idem_json_set_owned(object, "damaged_to", idem_damaged_json(&copying->damaged_to));
         bad |= bad == 0 ? idem_json_print(object, false) : 0;
     }
     json_decref(object);
@@ -408,6 +393,19 @@ static void remarks_tell(const struct copying *copying)
     }
 }
 
+/* Each by commands that name the store that it is in. */
+static void damaged_tell(const struct copying *copying)
+{
+    char hint[IDEM_URL_SIZE_MAX];
+
+    idem_hint_store(idem_place_hint(copying->from_option, copying->from_shown, hint));
+    idem_damaged_tell(&copying->damaged_from,
+                      "not copied, and at the target nothing protects their keys");
+    idem_hint_store(idem_place_hint(copying->to_option, copying->to_shown, hint));
+    idem_damaged_tell(&copying->damaged_to, "left at the target and not copied over");
+    idem_hint_store(NULL); /* it was borrowed */
+}
+
 static int copying_end(struct copying *copying, int error, const struct idem_message *message)
 {
     int status = IDEM_EXIT_OK;
@@ -420,12 +418,11 @@ static int copying_end(struct copying *copying, int error, const struct idem_mes
         copying_print(copying);
     }
     if (error != IDEM_OK) {
-        idem_say_error("stopped: %s", message->text);
+        idem_say_error("stopped: %s",
+                       message->text[0] != '\0' ? message->text : idem_error_text(error));
         status = idem_place_exit(error);
-    } else if (copying->damaged > 0) {
-        idem_say_error("%lld damaged records were not copied: at the target nothing protects their "
-                       "keys. `idem show` and `idem forget --force` say more of each",
-                       (long long)copying->damaged);
+    } else if (damaged_number(copying) > 0) {
+        damaged_tell(copying);
         status = IDEM_EXIT_FAILURE;
     }
     if (error == IDEM_OK) {
@@ -530,7 +527,7 @@ static int copy_run(struct copying *copying)
     struct idem_message message = {{0}};
     int status, error;
 
-    interrupts_take();
+    idem_interrupt_take();
     error = stores_open(copying, &message);
 
     if (error != IDEM_OK) {
@@ -584,6 +581,8 @@ int idem_command_store_copy(int argc, char **argv)
                      ? idem_args_wrong(&usage, SAME_SENTENCE)
                      : copy_run(copying);
     }
+    idem_damaged_deinit(&copying->damaged_from);
+    idem_damaged_deinit(&copying->damaged_to);
     idem_free(copying);
     return status;
 }

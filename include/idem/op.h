@@ -114,7 +114,7 @@ struct idem_get {
  * scan → OK{page, next, damaged}. No snapshot: a record may change or go between two pages. In id
  * order where the store keeps one (memory, LMDB, SQL); Redis has an order of its own, and may show
  * a record twice. A page may be empty though there is more. A damaged record is in no page,
- * whatever the filter; it is counted where it is passed over.
+ * whatever the filter; it is counted where it is passed over, and told by its id.
  */
 struct idem_scan {
     uint32_t states;     /* bit 1 << state, by the state at that moment; 0 = all */
@@ -222,6 +222,8 @@ struct idem_op {
         struct idem_id next;              /* scan: the cursor of the page after this one */
         size_t count;                     /* scan, audit: entries; sweep: records removed */
         size_t damaged;                   /* scan: records passed over, their bytes are damaged */
+        struct idem_id *damaged_ids;      /* scan: owned array, their ids … */
+        size_t damaged_id_count;          /* … but for those that have none that is one */
         size_t unknown_removed;           /* sweep: how many of those were UNKNOWN */
         bool more;                        /* scan, audit, sweep: there is more to do */
         bool tombstoned;                  /* complete: there was no room for the answer */

@@ -17,6 +17,7 @@ void idem_op_deinit(struct idem_op *op)
     page_free(op->out.page, op->out.count);
     idem_free(op->out.found.memory);
     idem_free(op->out.entries);
+    idem_free(op->out.damaged_ids);
     idem_free(op->out.memory);
     op->result = IDEM_RESULT_NONE;
     memset(&op->out, 0, sizeof op->out);

@@ -88,6 +88,25 @@ bool idem_scan_matches(const struct idem_scan *scan, const struct idem_record *r
     return !scan->updated_before_us || record->updated_us < scan->updated_before_us;
 }
 
+int idem_scan_damage(struct idem_op *op, const struct idem_id *id)
+{
+    size_t count = op->out.damaged_id_count;
+
+    /* The array has room for a power of two. */
+    if (id && (count & (count - 1)) == 0) {
+        struct idem_id *grown =
+            idem_realloc(op->out.damaged_ids, (count > 0 ? 2 * count : 1) * sizeof *grown);
+
+        if (!grown)
+            return IDEM_ERR_NOMEM;
+        op->out.damaged_ids = grown;
+    }
+    if (id)
+        op->out.damaged_ids[op->out.damaged_id_count++] = *id;
+    op->out.damaged++;
+    return IDEM_OK;
+}
+
 void idem_answer_drop(struct idem_op *op, struct idem_record *record)
 {
     record->answer.tombstone = IDEM_REASON_NO_ROOM;

@@ -36,6 +36,9 @@ struct idem_id idem_scan_start(const struct idem_scan *scan, bool *ret_exclusive
 bool idem_scan_matches(const struct idem_scan *scan, const struct idem_record *record,
                        int64_t now_us);
 
+/* Notes a record that the scan passes over; `id` is NULL when it has none that is one. */
+IDEM_MUST_CHECK int idem_scan_damage(struct idem_op *op, const struct idem_id *id);
+
 /* Turns the answer of a COMPLETED record that has no room into a tombstone, and the op's word too.
  */
 void idem_answer_drop(struct idem_op *op, struct idem_record *record);

@@ -145,6 +145,8 @@ static void damaged_records_are_counted_where_they_are(void **state)
     assert_int_equal(op->out.count, 1);
     assert_false(op->out.more);
     assert_int_equal(op->out.damaged, 1);
+    assert_int_equal(op->out.damaged_id_count, 1);
+    assert_memory_equal(op->out.damaged_ids[0].bytes, id_of("k").bytes, IDEM_ID_SIZE);
     assert_int_equal(damaged_in(world, id_of("k"), 2 * IDEM_ID_SIZE), 1);
     assert_int_equal(damaged_in(world, id_of("other"), 2 * IDEM_ID_SIZE), 0);
 }

@@ -160,6 +160,8 @@ def test_damaged_records_are_counted_and_fail(source, target):
     damage(source, b"to-be-damaged-" * 10)
     ran = idem("store", "copy", source.url, target.url, "--json")
     assert ran.status == FAILURE and "nothing protects their keys" in ran.err
+    ident = source.refused(FAILURE, "list", "--json").json()["damaged"]
+    assert ident == ran.json()["damaged_from"] and ident[0][:16] in ran.err
     counts = ran.json()
     assert counts["damaged"] == 1 and counts["copied"] == 7
 

@@ -166,7 +166,8 @@ def test_a_lapsed_lease_is_unknown(store):
 def test_nothing_matches(store):
     ran = store.idem("list")
     assert (ran.status, ran.out, ran.err) == (OK, "", "no records match\n")
-    assert store.good("list", "--json").json() == {"records": [], "more": False, "last": None}
+    assert store.good("list", "--json").json() == {"records": [], "more": False, "last": None,
+                                                   "damaged": []}
 
 
 def test_pages(store):

@@ -388,3 +388,88 @@ def test_a_list_has_no_more_than_its_limit(kind):
             seen += [record["key"] for record in page["records"]]
             after, more = ["--after", page["last"]], page["more"]
         assert sorted(seen) == sorted(f"k{number}" for number in range(count))
+
+
+# ---- damaged records
+
+SPOILT = {"postgres": ("fingerprint = '\\x01'", "headers = '\\x01'"),
+          "mariadb": ("status = 7", "headers = x'01'")}
+
+
+def spoil(kind, store, idents):
+    """Turns the records into something that is none, each in another way."""
+    for number, ident in enumerate(idents):
+        if isinstance(kind, server_stores.RedisKind):
+            ask = kind.server.ask
+            ask("EVAL", "redis.call('SET', redis.call('KEYS', ARGV[1])[1], 'junk')", "0",
+                f"{store.name}*{ident}")
+        else:
+            name = "postgres" if isinstance(kind, server_stores.PostgresKind) else "mariadb"
+            where = "id = decode('{0}', 'hex')" if name == "postgres" else "id = x'{0}'"
+            kind.run(f"UPDATE {store.name}.idempotency_keys SET {SPOILT[name][number % 2]} "
+                     f"WHERE {where.format(ident)}")
+
+
+def with_damage(kind, count, damaged):
+    """A store of completed records, and the ids of those that were spoilt."""
+    store = kind.store()
+    fill(store.url(), *({"op": op, "key": f"k{number}", "status": 201, "body": "x"}
+                        for number in range(count) for op in ("claim", "complete")))
+    idents = sorted(everything(store.url()))[::count // damaged][:damaged]
+    spoil(kind, store, idents)
+    return store, idents
+
+
+def test_a_list_tells_of_damaged_records(kind):
+    store, idents = with_damage(kind, 12, 3)
+    ran = refused(FAILURE, "list", "--store", store.url())
+    assert "3 damaged records were left out: " in ran.err
+    assert len(ran.out.splitlines()) == 1 + 9
+    assert all(ident[:16] in ran.err and ident[:16] not in ran.out for ident in idents)
+    ran = refused(FAILURE, "list", "--json", "--store", store.url())
+    assert ran.json()["damaged"] == idents and len(ran.json()["records"]) == 9
+    for ident in idents:
+        ran = refused(FAILURE, "show", ident[:16], "--store", store.url())
+        assert "is damaged; this removes it" in ran.err
+        good("forget", ident[:16], "--force", "--why", "damaged", "--store", store.url())
+    assert good("list", "--json", "--store", store.url()).json()["damaged"] == []
+
+
+def test_each_damaged_record_is_told_on_one_page(kind):
+    store, idents = with_damage(kind, 30, 6)
+    for limit in (1, 4):
+        after, damaged, seen, more = [], [], [], True
+        while more:
+            ran = idem("list", "--json", "--limit", limit, *after, "--store", store.url())
+            page = ran.json()
+            assert ran.status == (FAILURE if page["damaged"] else OK), ran.err
+            damaged += page["damaged"]
+            seen += [record["id"] for record in page["records"]]
+            after, more = ["--after", page["last"]], page["more"]
+        assert sorted(damaged) == idents and len(seen) == len(set(seen)) == 24
+
+
+def test_a_copy_names_the_damaged_records(kind, tmp_path):
+    store, idents = with_damage(kind, 12, 12)
+    target = f"lmdb:{tmp_path}/target?size=64m"
+    ran = idem("store", "copy", store.url(), target, "--json")
+    assert ran.status == FAILURE and ran.json()["damaged"] == 12
+    assert ran.json()["damaged_from"] == idents and ran.json()["damaged_to"] == []
+    assert "12 damaged records were not copied" in ran.err and ", and 2 more." in ran.err
+    assert all((ident[:16] in ran.err) == (ident in idents[:10]) for ident in idents)
+    for secret in server_stores.SECRETS:
+        assert secret not in ran.err
+
+
+
+def test_a_copy_names_what_is_damaged_at_the_target(kind, tmp_path):
+    source = f"lmdb:{tmp_path}/source?size=64m"
+    fill(source, {"op": "claim", "key": "k"}, {"op": "complete", "key": "k", "body": "x"})
+    target = kind.store()
+    good("store", "copy", source, target.url())
+    ident, = everything(target.url())
+    spoil(kind, target, [ident])
+    ran = idem("store", "copy", source, target.url(), "--json")
+    assert ran.status == FAILURE and ran.json()["damaged_to"] == [ident]
+    assert f"1 damaged record was left at the target and not copied over: {ident[:16]}" in ran.err
+    assert f"--store '{target.url().partition('://')[0]}" in ran.err, "the hint names its store"

@@ -27,7 +27,7 @@ static int scan_first(MDB_cursor *cursor, const struct idem_scan *scan, MDB_val 
 }
 
 /*
- * Adds the record if it matches. Damaged ones have nothing to show: `idem show` names them. A full
+ * Adds the record if it matches. Damaged ones have nothing to show but their ids. A full
  * page leaves the record to the next one, so that none is counted twice.
  */
 static int scan_visit(struct idem_page *page, struct idem_op *op, const struct idem_id *id,
@@ -43,8 +43,9 @@ static int scan_visit(struct idem_page *page, struct idem_op *op, const struct i
         return 0;
     }
     op->out.next = *id;
-    op->out.damaged += damaged;
-    return shown && !damaged && idem_page_add(page, &record, blob, op->out.now_us) ? ENOMEM : 0;
+    if (damaged)
+        return idem_scan_damage(op, id) ? ENOMEM : 0;
+    return shown && idem_page_add(page, &record, blob, op->out.now_us) ? ENOMEM : 0;
 }
 
 static int scan_walk(struct idem_lmdb_batch *batch, struct idem_op *op, struct idem_page *page)

@@ -1,7 +1,8 @@
 /*
  * A page of records in id order, in two steps. First the rows without their answers, many at once,
  * until one more than the page may hold matches: so `more` is exact. Then whole rows, few at once
- * while they are large; one that has gone or changed since is left out.
+ * while they are large; one that has gone or changed since is left out. Either step may come upon
+ * damaged rows; those behind the page are the next one's to tell.
  */
 #include "base/memory.h"
 #include "store/keep.h"
@@ -134,9 +135,10 @@ static int look_take(void *context, unsigned statement, MYSQL_RES **result, uint
         if (!idem_mariadb_row_id(*result, row, &scanning->from))
             return IDEM_ERR_CORRUPT;
         scanning->exclusive = true;
-        if (idem_mariadb_row_read(*result, row, &record))
-            scanning->op->out.damaged++;
-        else if (idem_scan_matches(scanning->in, &record, scanning->op->out.now_us))
+        if (idem_mariadb_row_read(*result, row, &record)) {
+            if (idem_scan_damage(scanning->op, &scanning->from))
+                return IDEM_ERR_NOMEM;
+        } else if (idem_scan_matches(scanning->in, &record, scanning->op->out.now_us))
             scanning->ids[scanning->id_count++] = record.id;
     }
     return IDEM_OK;
@@ -173,10 +175,17 @@ static int group_take(void *context, unsigned statement, MYSQL_RES **result, uin
     now_us = scanning->op->out.now_us;
     while (!idem_page_is_full(page, scanning->in->limit) && (row = mysql_fetch_row(*result))) {
         struct idem_record record;
+        struct idem_id id;
         size_t size;
 
-        if (idem_mariadb_row_read(*result, row, &record) ||
-            !idem_scan_matches(scanning->in, &record, now_us))
+        if (!idem_mariadb_row_id(*result, row, &id))
+            return IDEM_ERR_CORRUPT;
+        if (idem_mariadb_row_read(*result, row, &record)) {
+            if (idem_scan_damage(scanning->op, &id))
+                return IDEM_ERR_NOMEM;
+            continue;
+        }
+        if (!idem_scan_matches(scanning->in, &record, now_us))
             continue;
         if (idem_mariadb_record_keep(&record, now_us, &page->records[page->count]))
             return IDEM_ERR_NOMEM;
@@ -201,6 +210,20 @@ static int group_read(struct scanning *scanning, size_t first, size_t count)
     idem_mariadb_text_add(text, ")ORDER BY id");
     scanning->group_bytes = 0;
     return idem_mariadb_run(scanning->store, group_take, scanning);
+}
+
+/* What stands behind the place where the next page goes on is met there again. */
+static void damage_cut(struct idem_op *op)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < op->out.damaged_id_count; i++) {
+        const struct idem_id *id = &op->out.damaged_ids[i];
+
+        if (memcmp(id->bytes, op->out.next.bytes, IDEM_ID_SIZE) <= 0)
+            op->out.damaged_ids[kept++] = *id;
+    }
+    op->out.damaged = op->out.damaged_id_count = kept;
 }
 
 /* Where the next page goes on, and whether there is one. */
@@ -241,6 +264,8 @@ static int page_read(struct scanning *scanning)
             group *= 2;
     }
     page_end(scanning, wanted);
+    if (scanning->op->out.more)
+        damage_cut(scanning->op);
     return error;
 }
 

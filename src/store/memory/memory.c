@@ -370,7 +370,7 @@ static int scan(struct idem_backend *store, struct idem_op *op)
         if (idem_page_is_full(&page, op->in.scan.limit)) {
             op->out.more = true;
         } else if (damaged) {
-            op->out.damaged++;
+            error = idem_scan_damage(op, &slots[i]->id);
         } else {
             op->out.next = record.id;
             error = idem_page_add(&page, &record, blob, op->out.now_us);

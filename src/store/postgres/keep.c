@@ -56,6 +56,17 @@ void idem_pg_scan_states(const struct idem_scan *in, char *ret_sql, size_t size)
         snprintf(ret_sql + used, size - used, "]");
 }
 
+static int scan_damage(const PGresult *result, int row, struct idem_op *op)
+{
+    struct idem_bytes bytes = idem_pg_cell_bytes(result, row, IDEM_PG_ID);
+    struct idem_id id;
+
+    if (bytes.size != IDEM_ID_SIZE)
+        return idem_scan_damage(op, NULL);
+    memcpy(id.bytes, bytes.data, IDEM_ID_SIZE);
+    return idem_scan_damage(op, &id);
+}
+
 static int scan_page(const PGresult *result, int count, struct idem_op *op)
 {
     op->out.page = idem_calloc((size_t)count + 1, sizeof *op->out.page);
@@ -63,16 +74,14 @@ static int scan_page(const PGresult *result, int count, struct idem_op *op)
         return IDEM_ERR_NOMEM;
     for (int row = 0; row < count; row++) {
         struct idem_record record;
-        int error;
+        bool damaged = idem_pg_record_view(result, row, &record) != IDEM_OK;
+        int error =
+            damaged ? scan_damage(result, row, op)
+                    : idem_pg_record_keep(&record, op->out.now_us, &op->out.page[op->out.count]);
 
-        if (idem_pg_record_view(result, row, &record)) {
-            op->out.damaged++;
-            continue;
-        }
-        error = idem_pg_record_keep(&record, op->out.now_us, &op->out.page[op->out.count]);
         if (error)
             return error;
-        op->out.count++;
+        op->out.count += !damaged;
     }
     return IDEM_OK;
 }

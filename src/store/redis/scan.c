@@ -243,10 +243,8 @@ static int record_visit(struct scan *scan, const struct idem_id *id, const redis
     if (reply->type != REDIS_REPLY_STRING && !idem_redis_reply_is_error(reply, "WRONGTYPE"))
         return idem_redis_reply_trouble(reply, scan->store->nodes[scan->node]->link.place,
                                         scan->trouble);
-    if (reply->type != REDIS_REPLY_STRING || idem_redis_record_decode(id, blob, &record, &gone)) {
-        scan->op->out.damaged++;
-        return IDEM_OK;
-    }
+    if (reply->type != REDIS_REPLY_STRING || idem_redis_record_decode(id, blob, &record, &gone))
+        return idem_scan_damage(scan->op, id) ? idem_redis_trouble_memory(scan->trouble) : IDEM_OK;
     if (gone || !idem_scan_matches(&scan->op->in.scan, &record, scan->op->out.now_us))
         return IDEM_OK;
     if (idem_page_add(&scan->page, &record, blob, scan->op->out.now_us))

@@ -356,6 +356,8 @@ static void damaged_records_are_told(void **state)
     assert_int_equal(applied(store, &op), IDEM_RESULT_OK);
     assert_int_equal(op.out.count, 0);
     assert_int_equal(op.out.damaged, 1);
+    assert_int_equal(op.out.damaged_id_count, 1);
+    assert_memory_equal(op.out.damaged_ids[0].bytes, id_of("k").bytes, IDEM_ID_SIZE);
     idem_op_deinit(&op);
     op = (struct idem_op){.kind = IDEM_OP_FORGET, .id = id_of("k"), .in.forget.force = true};
     assert_int_equal(applied(store, &op), IDEM_RESULT_OK);

@@ -309,6 +309,7 @@ static void foreign_data_is_corrupt(void **state)
     wanted(applied(store, &op), OK);
     assert_int_equal(op.out.count, 0);
     assert_int_equal(op.out.damaged, 2);
+    assert_int_equal(op.out.damaged_id_count, 2);
     idem_op_deinit(&op);
     op_forget(&op, "list", false);
     wanted(applied(store, &op), CORRUPT);
