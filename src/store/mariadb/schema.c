@@ -30,11 +30,13 @@ struct migrating {
     struct idem_mariadb_text text;
     struct idem_mariadb_facts facts;
     bool there[TABLE_COUNT], foreign[TABLE_COUNT];
-    bool view, index; /* are there */
-    bool row;         /* of the meta table */
-    bool keys;        /* there is a record */
-    bool locked;      /* the named lock is ours */
-    uint64_t version; /* what the meta row says */
+    bool view, index;            /* are there */
+    bool view_taken;             /* what has the view's name is none */
+    bool view_ours, view_hidden; /* it reads idem's keys; its text is not for this user to see */
+    bool row;                    /* of the meta table */
+    bool keys;                   /* there is a record */
+    bool locked;                 /* the named lock is ours */
+    uint64_t version;            /* what the meta row says */
 };
 
 static int run(struct migrating *migrating, const char *words, idem_mariadb_take *take)
@@ -283,7 +285,10 @@ static int tables_take(void *context, unsigned statement, MYSQL_RES **result, ui
     (void)statement;
     (void)affected;
     while ((row = mysql_fetch_row(*result))) {
-        migrating->view |= row[0] && strcmp(row[0], IDEM_MARIADB_VIEW) == 0;
+        if (row[0] && strcmp(row[0], IDEM_MARIADB_VIEW) == 0) {
+            migrating->view = true;
+            migrating->view_taken = !row[2] || strcmp(row[2], "VIEW") != 0;
+        }
         for (size_t i = 0; i < TABLE_COUNT; i++) {
             if (!row[0] || strcmp(row[0], tables[i]) != 0)
                 continue;
@@ -291,6 +296,19 @@ static int tables_take(void *context, unsigned statement, MYSQL_RES **result, ui
             migrating->foreign[i] = !row[1] || strncmp(row[1], OURS, strlen(OURS)) != 0;
         }
     }
+    return IDEM_OK;
+}
+
+/* The server keeps a view with the names of its tables in full, as in `shop`.`orders`. */
+static int view_take(void *context, unsigned statement, MYSQL_RES **result, uint64_t affected)
+{
+    struct migrating *migrating = context;
+    MYSQL_ROW row = mysql_fetch_row(*result);
+
+    (void)statement;
+    (void)affected;
+    migrating->view_ours = row && row[0] && strcmp(row[0], "1") == 0;
+    migrating->view_hidden = row && (!row[1] || strcmp(row[1], "1") == 0);
     return IDEM_OK;
 }
 
@@ -313,6 +331,26 @@ static int keys_take(void *context, unsigned statement, MYSQL_RES **result, uint
     (void)affected;
     migrating->keys = mysql_num_rows(*result) > 0;
     return IDEM_OK;
+}
+
+/* What has the name of the view for people is made again and dropped, so it must be idem's. */
+static int view_check(struct migrating *migrating)
+{
+    const char *database = migrating->options.server.path;
+
+    if (!migrating->view || (migrating->view_ours && !migrating->view_taken))
+        return IDEM_OK;
+    if (!migrating->view_taken && migrating->view_hidden)
+        return idem_mariadb_fault(&migrating->link, IDEM_ERR_UNAVAILABLE,
+                                  "this user may not see what the view " IDEM_MARIADB_VIEW
+                                  " in the database %s is: GRANT SELECT, SHOW VIEW on it, or "
+                                  "migrate as the user who made it",
+                                  database);
+    return idem_mariadb_fault(&migrating->link, IDEM_ERR_UNAVAILABLE,
+                              "the database %s has a %s " IDEM_MARIADB_VIEW
+                              " that is not idem's, and idem's view has that name: rename it, or "
+                              "name another database in the store URL",
+                              database, migrating->view_taken ? "table" : "view");
 }
 
 static int foreign_check(struct migrating *migrating)
@@ -344,9 +382,10 @@ static int look(struct migrating *migrating, int *ret_version)
 
     memset(migrating->there, 0, sizeof migrating->there);
     memset(migrating->foreign, 0, sizeof migrating->foreign);
-    migrating->row = migrating->keys = false;
+    migrating->row = migrating->keys = migrating->view = false;
+    migrating->view_ours = migrating->view_taken = migrating->view_hidden = false;
     error = run(migrating,
-                "SELECT table_name,table_comment FROM information_schema.tables WHERE "
+                "SELECT table_name,table_comment,table_type FROM information_schema.tables WHERE "
                 "table_schema=DATABASE()AND table_name LIKE 'idempotency%'",
                 tables_take);
     if (!error && migrating->there[TABLE_META] && !migrating->foreign[TABLE_META])
@@ -354,8 +393,16 @@ static int look(struct migrating *migrating, int *ret_version)
                     version_take);
     if (!error && migrating->there[TABLE_KEYS] && !migrating->foreign[TABLE_KEYS])
         error = run(migrating, "SELECT 1 FROM " IDEM_MARIADB_KEYS " LIMIT 1", keys_take);
+    if (!error && migrating->view && !migrating->view_taken)
+        error = run(migrating,
+                    "SELECT LOCATE(CONCAT('`',DATABASE(),'`.`" IDEM_MARIADB_KEYS "`'),"
+                    "view_definition)>0,view_definition='' FROM information_schema.views WHERE "
+                    "table_schema=DATABASE()AND table_name='" IDEM_MARIADB_VIEW "'",
+                    view_take);
     if (!error)
         error = foreign_check(migrating);
+    if (!error)
+        error = view_check(migrating);
     if (error)
         return error;
     *ret_version = migrating->row && migrating->there[TABLE_KEYS] && migrating->there[TABLE_AUDIT]

@@ -189,6 +189,36 @@ static int tables_judge(struct work *work)
     return IDEM_ERR_UNAVAILABLE;
 }
 
+/*
+ * What has the name of the view for people is made again and dropped, so it must be idem's: a view
+ * of idem's keys, whatever its columns. Somebody else's reads other tables, or is no view.
+ */
+static int view_judge(struct work *work)
+{
+    const char *schema = work->settings.schema;
+    char sql[4 * IDEM_PG_SQL_SIZE];
+    int foreign = 0;
+    int error;
+
+    snprintf(sql, sizeof sql,
+             "SELECT CASE WHEN c.relkind <> 'v' THEN 1 ELSE 2 END FROM pg_class c"
+             " WHERE c.relnamespace = to_regnamespace('\"%s\"')"
+             " AND c.relname = 'idempotency_records' AND NOT (c.relkind = 'v' AND EXISTS ("
+             "SELECT FROM pg_rewrite r JOIN pg_depend d ON d.objid = r.oid"
+             " AND d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass"
+             " WHERE r.ev_class = c.oid AND d.refobjid = to_regclass('\"%s\".idempotency_keys')))",
+             schema, schema);
+    error = number_ask(work, sql, 0, &foreign);
+    if (error || !foreign)
+        return error;
+    idem_message_set(&work->link.message,
+                     "the schema \"%s\" holds %s idempotency_records that idem did not make, and "
+                     "idem's view has that name: rename it, or name another schema with the "
+                     "option schema=",
+                     schema, foreign == 1 ? "something that is no view," : "a view");
+    return IDEM_ERR_UNAVAILABLE;
+}
+
 /* Step 1. */
 static int version_read(struct work *work)
 {
@@ -340,6 +370,8 @@ static int work_do(struct work *work)
     if (!PQexitPipelineMode(work->link.connection))
         return failure_tell(work, NULL);
     error = version_read(work);
+    if (!error && (work->from > 0 || work->to > 0))
+        error = view_judge(work);
     if (!error)
         error = schema_guard(work);
     if (!error)

@@ -142,6 +142,79 @@ static void table_of_others(void **state)
     refused(url, IDEM_ERR_UNAVAILABLE, "idem migrate URL");
 }
 
+static void view_of_others(void **state)
+{
+    static const char *const theirs[][2] = {{"VIEW", "AS SELECT 'idempotency_keys' AS theirs"},
+                                            {"TABLE", "(theirs INT)"}};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(theirs); i++) {
+        const char *database = database_name();
+        char url[URL_SIZE];
+
+        url_make(database, "", url);
+        sql(NULL, "CREATE DATABASE %s;CREATE %s %s.idempotency_readable %s", database, theirs[i][0],
+            database, theirs[i][1]);
+        migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_UNAVAILABLE, "not idem's");
+        migration_refused(url, 0, IDEM_ERR_UNAVAILABLE, "rename it");
+        assert_int_equal(sql_number(NULL,
+                                    "SELECT COUNT(*) FROM information_schema.tables WHERE "
+                                    "table_schema='%s'",
+                                    database),
+                         1);
+        sql(database, "RENAME TABLE idempotency_readable TO theirs");
+        migrated(url, IDEM_SCHEMA_LATEST, 0, 1);
+        sql(database, "DROP VIEW idempotency_readable;"
+                      "RENAME TABLE theirs TO idempotency_readable");
+        migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_UNAVAILABLE, "not idem's");
+        migration_refused(url, 0, IDEM_ERR_UNAVAILABLE, "not idem's");
+        sql(database, "RENAME TABLE idempotency_readable TO theirs");
+        migrated(url, 0, 1, 0);
+        sql(NULL, "DROP DATABASE %s", database);
+    }
+}
+
+/* Whose view it is cannot be told by who may not see it: nothing is replaced on a guess. */
+static void view_that_may_not_be_seen(void **state)
+{
+    const char *database = database_name(), *user = database_name();
+    char url[URL_SIZE], own[URL_SIZE];
+
+    (void)state;
+    url_make(database, "", url);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, 1);
+    sql(NULL,
+        "CREATE USER '%s'@'%%' IDENTIFIED BY 'secret';GRANT ALL ON %s.* TO '%s'@'%%';"
+        "REVOKE SHOW VIEW ON %s.* FROM '%s'@'%%'",
+        user, database, user, database, user);
+    url_make_for(user, "secret", database, "", own);
+    migration_refused(own, IDEM_SCHEMA_LATEST, IDEM_ERR_UNAVAILABLE, "SHOW VIEW");
+    sql(NULL, "GRANT SHOW VIEW ON %s.* TO '%s'@'%%'", database, user);
+    migrated(own, IDEM_SCHEMA_LATEST, 1, 1);
+    migrated(own, 0, 1, 0);
+    migrated(own, IDEM_SCHEMA_LATEST, 0, 1);
+    sql(NULL, "REVOKE SHOW VIEW ON %s.* FROM '%s'@'%%'", database, user);
+    migrated(own, IDEM_SCHEMA_LATEST, 1, 1); /* it is the user's own */
+    migrated(own, 0, 1, 0);
+    sql(NULL, "DROP USER '%s'@'%%'", user);
+}
+
+/* That of another version, or changed by hand. */
+static void view_with_other_columns(void **state)
+{
+    const char *database = database_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(database, "", url);
+    migrated(url, IDEM_SCHEMA_LATEST, 0, 1);
+    sql(database, "CREATE OR REPLACE VIEW idempotency_readable AS SELECT id,state,7 AS more FROM "
+                  "idempotency_keys");
+    migrated(url, IDEM_SCHEMA_LATEST, 1, 1);
+    assert_int_equal(sql_number(database, "SELECT COUNT(body_size) FROM idempotency_readable"), 0);
+    migrated(url, 0, 1, 0);
+}
+
 static void another_version(void **state)
 {
     const char *database = database_name();
@@ -277,10 +350,17 @@ static void people_can_read_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),          cmocka_unit_test(no_such_version),
-        cmocka_unit_test(several_at_once),         cmocka_unit_test(half_way),
-        cmocka_unit_test(keys_without_their_salt), cmocka_unit_test(table_of_others),
-        cmocka_unit_test(another_version),         cmocka_unit_test(least_privilege),
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(no_such_version),
+        cmocka_unit_test(several_at_once),
+        cmocka_unit_test(half_way),
+        cmocka_unit_test(keys_without_their_salt),
+        cmocka_unit_test(table_of_others),
+        cmocka_unit_test(view_of_others),
+        cmocka_unit_test(view_with_other_columns),
+        cmocka_unit_test(view_that_may_not_be_seen),
+        cmocka_unit_test(another_version),
+        cmocka_unit_test(least_privilege),
         cmocka_unit_test(people_can_read_it),
     };
 

@@ -345,6 +345,36 @@ static void a_view_is_made_anew_where_it_differs(void **state)
     migrated(url, 0, VERSION, 0);
 }
 
+/* What has the view's name and is somebody else's stays as it is, forward, back and in between. */
+static void a_view_of_others_stays(void **state)
+{
+    static const char *const kinds[][2] = {{"VIEW", "AS SELECT 7 AS theirs"},
+                                           {"TABLE", "(theirs integer)"},
+                                           {"MATERIALIZED VIEW", "AS SELECT 7 AS theirs"},
+                                           {"SEQUENCE", ""}};
+    const char *schema = schema_name();
+    char url[URL_SIZE];
+
+    (void)state;
+    url_make(schema, "", url);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        sql("CREATE SCHEMA %s; CREATE %s %s.idempotency_records %s", schema, kinds[i][0], schema,
+            kinds[i][1]);
+        migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_UNAVAILABLE, "idem did not make");
+        assert_int_equal(functions_in(schema), 0);
+        migrated(url, 0, 0, 0);
+        sql("ALTER %s %s.idempotency_records RENAME TO theirs", kinds[i][0], schema);
+        migrated(url, IDEM_SCHEMA_LATEST, 0, VERSION);
+        sql("DROP VIEW %s.idempotency_records; ALTER %s %s.theirs RENAME TO idempotency_records",
+            schema, kinds[i][0], schema);
+        migration_refused(url, IDEM_SCHEMA_LATEST, IDEM_ERR_UNAVAILABLE, "rename it");
+        migration_refused(url, 0, IDEM_ERR_UNAVAILABLE, "schema=");
+        sql("ALTER %s %s.idempotency_records RENAME TO theirs", kinds[i][0], schema);
+        migrated(url, 0, VERSION, 0);
+        sql("DROP SCHEMA %s CASCADE", schema);
+    }
+}
+
 static void first_opening_makes_the_salt(void **state)
 {
     const char *schema = schema_name();
@@ -413,6 +443,7 @@ int main(void)
         cmocka_unit_test(adopted_under_an_open_store),
         cmocka_unit_test(a_table_of_others_is_left),
         cmocka_unit_test(a_view_is_made_anew_where_it_differs),
+        cmocka_unit_test(a_view_of_others_stays),
         cmocka_unit_test(first_opening_makes_the_salt),
         cmocka_unit_test(people_can_read_it),
     };
