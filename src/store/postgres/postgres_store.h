@@ -61,8 +61,9 @@ enum idem_pg_outcome {
     IDEM_PG_FULL = 3,  /* the server's disk is full; rolled back */
 };
 
-#define IDEM_PG_STATE_SIZE 6       /* an SQLSTATE and its terminator */
-#define IDEM_PG_STATE_SALT "ID001" /* from idempotency_floor(): the store has another salt */
+#define IDEM_PG_STATE_SIZE  6       /* an SQLSTATE and its terminator */
+#define IDEM_PG_STATE_SALT  "ID001" /* from idempotency_floor(): the store has another salt */
+#define IDEM_PG_STATE_BLIND "ID002" /* from there too: the transaction is not READ COMMITTED */
 
 /* The outcome that an SQLSTATE stands for: one of the above, or a negative error. */
 int idem_pg_fault_judge(const char *sqlstate);

@@ -188,6 +188,16 @@ static bool names_refused(struct idem_pg_link *link)
     return named;
 }
 
+/* True when the session's default was another one than when it was connected: it is set each time
+ * from then on. */
+static bool isolation_refused(struct idem_pg_link *link)
+{
+    if (strcmp(link->sqlstate, IDEM_PG_STATE_BLIND) != 0)
+        return false;
+    link->set_isolation = true;
+    return true;
+}
+
 /* A sentence that says what to do, for what a person can mend; false for others. */
 static bool failure_explain(struct idem_pg_link *link, const char *reason)
 {
@@ -231,7 +241,7 @@ static int failure_note(struct idem_pg_link *link, const PGresult *result)
         idem_message_set(&link->message, "%s refused: %s%s%s%s",
                          idem_pg_link_place(link, place, sizeof place), reason,
                          state ? " (SQLSTATE " : "", state ? state : "", state ? ")" : "");
-    if (names_refused(link))
+    if (names_refused(link) || isolation_refused(link))
         return IDEM_PG_AGAIN;
     return state ? idem_pg_fault_judge(state) : IDEM_PG_LOST;
 }

@@ -45,6 +45,29 @@ static enum idem_result claim_below(struct idem_backend *backend, const char *ke
     return result;
 }
 
+/* Claims must see what was committed meanwhile, whatever becomes of the session's default. */
+static void isolation_that_changes_is_noticed(void **state)
+{
+    static const char *const levels[] = {"REPEATABLE READ", "SERIALIZABLE"};
+    char url[URL_SIZE], words[128];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(levels); i++) {
+        struct idem_backend *backend;
+
+        url_make(schema_name(), "", url);
+        backend = backend_make(url);
+        assert_int_equal(claim_below(backend, "k", "A"), IDEM_RESULT_ACQUIRED);
+        assert_false(backend->link.set_isolation);
+        snprintf(words, sizeof words,
+                 "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL %s", levels[i]);
+        say(backend, words);
+        assert_int_equal(claim_below(backend, "l", "A"), IDEM_RESULT_ACQUIRED);
+        assert_true(backend->link.set_isolation);
+        idem_backend_postgres.close(backend);
+    }
+}
+
 static void statements_that_are_gone_are_parsed_again(void **state)
 {
     char url[URL_SIZE];
@@ -126,6 +149,7 @@ static void a_function_that_is_missing_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(isolation_that_changes_is_noticed),
         cmocka_unit_test(statements_that_are_gone_are_parsed_again),
         cmocka_unit_test(statements_outlive_a_migration),
         cmocka_unit_test(another_connection_has_its_own),

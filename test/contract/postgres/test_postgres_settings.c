@@ -352,6 +352,9 @@ static void damaged_records_are_told(void **state)
     assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_CORRUPT);
     sql("UPDATE %s.idempotency_keys SET headers = '', fingerprint = '\\x01'", schema);
     assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_CORRUPT); /* and no "mismatch" */
+    sql("UPDATE %s.idempotency_keys SET state = 'failed', fingerprint = ''", schema);
+    assert_int_equal(claimed(store, "k", "B"), IDEM_RESULT_CORRUPT);
+    sql("UPDATE %s.idempotency_keys SET state = 'completed'", schema);
     sql("UPDATE %s.idempotency_keys SET headers = '\\x01'", schema);
     assert_int_equal(applied(store, &op), IDEM_RESULT_OK);
     assert_int_equal(op.out.count, 0);

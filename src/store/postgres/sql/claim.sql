@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION idempotency_claim_word(
 ) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_state text := idempotency_state(r, at);
-    v_trace boolean := v_state = 'failed' AND get_byte(r.fingerprint, 0) = 0;
+    v_trace boolean := v_state = 'failed' AND substr(r.fingerprint, 1, 1) = decode('00', 'hex');
 BEGIN
     IF v_state IS NULL THEN
         RETURN 'take';

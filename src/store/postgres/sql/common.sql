@@ -2,7 +2,7 @@
 -- contract suite holds both to the same words. In all functions:
 --
 --   1. An id is read without a lock first. What changes nothing is answered from that: a replay
---      writes nothing, locks nothing and waits for nobody.
+--      writes nothing, locks no row and waits for none.
 --   2. What changes something locks the row, then asks for the time, then judges again.
 --   3. An expired row is as good as absent; only its fence is still respected.
 --   4. Rows are locked in ascending order of their ids, so that two batches do not wait for each
@@ -123,14 +123,20 @@ END $$;
 -- p_salt is the SHA-256 of the salt; NULL: no digest plays a part.
 --
 -- To be asked after a write: only then has whoever removed the id before committed, and from then
--- on until this transaction's end no salt can be adopted.
+-- on until this transaction's end no salt can be adopted. And by a transaction that sees what was
+-- committed meanwhile: the default of a session can change at any time.
 CREATE OR REPLACE FUNCTION idempotency_floor(p_salt bytea) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_above bigint;
     v_other boolean;
+    v_blind boolean;
 BEGIN
-    SELECT idempotency_above(fence_floor), sha256(salt) IS DISTINCT FROM p_salt
-    INTO v_above, v_other FROM idempotency_meta WHERE one;
+    SELECT idempotency_above(fence_floor), sha256(salt) IS DISTINCT FROM p_salt,
+        current_setting('transaction_isolation') <> 'read committed'
+    INTO v_above, v_other, v_blind FROM idempotency_meta WHERE one;
+    IF v_blind THEN
+        RAISE EXCEPTION 'another isolation level' USING ERRCODE = 'ID002';
+    END IF;
     IF NOT FOUND OR (v_other AND p_salt IS NOT NULL) THEN
         RAISE EXCEPTION 'another salt' USING ERRCODE = 'ID001';
     END IF;
