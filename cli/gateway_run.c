@@ -29,7 +29,7 @@
 
 #define START_US_MAX    (30 * IDEM_SECOND_US)
 #define START_POLL_US   (IDEM_SECOND_US / 50)
-#define STOP_US_MAX     (5 * IDEM_SECOND_US)
+#define STOP_US_MAX     (3 * IDEM_SECOND_US) /* a worker that is told to ends within one */
 #define ANSWER_MS_MAX   1000
 #define OUTPUT_SIZE_MAX 65536
 #define WAIT_US_MAX     (3600 * IDEM_SECOND_US) /* poll counts milliseconds in an int */
@@ -281,8 +281,8 @@ static void phase_expired(struct watch *watch)
         break;
     case PHASE_DRAINING:
         idem_say_error(
-            "some requests are not answered after the drain time; stopping all the same. "
-            "Their outcome is unknown: %s",
+            "the drain time is over and some requests are not answered, or their answers are not "
+            "recorded; stopping all the same. What stays so has an unknown outcome: %s",
             idem_hint_make("list --state unknown", hint));
         watch->cut = true;
         phase_enter(watch, PHASE_STOPPING);
@@ -306,8 +306,8 @@ static void end_take(struct watch *watch)
     if (watch->phase <= PHASE_RUNNING) {
         phase_enter(watch, PHASE_DRAINING);
     } else if (watch->phase == PHASE_DRAINING && !first && now_us - watch->told_us >= SAME_US_MAX) {
-        idem_say_error("second signal: stopping at once. Requests that are under way have an "
-                       "unknown outcome: %s",
+        idem_say_error("second signal: stopping at once. Requests that are not answered, or whose "
+                       "answers are not recorded, have an unknown outcome: %s",
                        idem_hint_make("list --state unknown", hint));
         watch->cut = true;
         phase_enter(watch, PHASE_STOPPING);

@@ -163,14 +163,18 @@ ngx_http_idempotency_init_process(ngx_cycle_t *cycle)
 
 /*
  * A worker that is told to stop at once runs no cleanups: the exchanges that
- * are still alive get their verdicts here.
+ * are still alive get their verdicts here.  Those whose answer is there and
+ * waits to be recorded keep their jobs: the executor tells each what became of
+ * it before it ends, and the answer goes out, recorded or not.
  */
 
 static void
 ngx_http_idempotency_exit_process(ngx_cycle_t *cycle)
 {
     ngx_uint_t                         i;
-    ngx_queue_t                       *q;
+    ngx_queue_t                       *q, *next;
+    ngx_msec_t                         until;
+    ngx_msec_int_t                     left;
     ngx_http_idempotency_ctx_t        *ctx;
     ngx_http_idempotency_store_t      *store;
     ngx_http_idempotency_main_conf_t  *imcf;
@@ -184,9 +188,14 @@ ngx_http_idempotency_exit_process(ngx_cycle_t *cycle)
 
     for (q = ngx_queue_head(&imcf->live);
          q != ngx_queue_sentinel(&imcf->live);
-         q = ngx_queue_next(q))
+         q = next)
     {
+        next = ngx_queue_next(q);
         ctx = ngx_queue_data(q, ngx_http_idempotency_ctx_t, live);
+
+        if (ctx->waiting && ctx->waiting != IDEM_OP_CLAIM) {
+            continue;
+        }
 
         ngx_http_idempotency_abort(ctx);
         ngx_http_idempotency_jobs_detach(ctx);
@@ -194,8 +203,13 @@ ngx_http_idempotency_exit_process(ngx_cycle_t *cycle)
 
     store = imcf->stores.elts;
 
+    ngx_time_update();
+    until = ngx_current_msec + NGX_HTTP_IDEMPOTENCY_EXIT_TIMEOUT;
+
     for (i = 0; i < imcf->stores.nelts; i++) {
-        ngx_http_idempotency_store_exit(&store[i],
-                                        NGX_HTTP_IDEMPOTENCY_EXIT_TIMEOUT);
+        ngx_time_update();
+        left = (ngx_msec_int_t) (until - ngx_current_msec);
+
+        ngx_http_idempotency_store_exit(&store[i], ngx_max(left, 0));
     }
 }

@@ -35,8 +35,13 @@
 /* bytes of a store's place that a line of the log may have */
 #define NGX_HTTP_IDEMPOTENCY_PLACE_SIZE      256
 
+/*
+ * How long a worker that ends waits for its stores, beside the executor's own
+ * grace: together they are the second that "at once" may take.
+ */
+#define NGX_HTTP_IDEMPOTENCY_EXIT_TIMEOUT    700
+
 /* how long a leaving worker waits for verdicts that nobody waits for */
-#define NGX_HTTP_IDEMPOTENCY_EXIT_TIMEOUT    2000
 #define NGX_HTTP_IDEMPOTENCY_DRAIN_TIMEOUT   30000
 
 /* our bit in r->buffered, next to those of nginx's own filters */

@@ -123,8 +123,8 @@ struct idem_executor_counters idem_executor_counters(struct idem_executor *execu
  * job, the unfinished ones with IDEM_ERR_UNAVAILABLE), ends the thread, closes the store, frees.
  * NULL is fine.
  *
- * A thread that is still inside the store a second after the limit is left behind: it cleans up if
- * it ever comes back. The jobs that it has with it, claims too, are told IDEM_JOB_DELAYED with
+ * A thread that is still inside the store 0.3 seconds after the limit is left behind: it cleans up
+ * if it ever comes back. The jobs that it has with it, claims too, are told IDEM_JOB_DELAYED with
  * IDEM_ERR_UNAVAILABLE (unless told before) and never DONE: they, and what they view, must stay in
  * place for the rest of the process.
  */

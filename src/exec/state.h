@@ -40,7 +40,7 @@
 #define IDEM_TOMBSTONE_PAUSE_US IDEM_SECOND_US
 
 /* So long _free waits for the thread to come back from the store. */
-#define IDEM_END_GRACE_US IDEM_SECOND_US
+#define IDEM_END_GRACE_US (3 * IDEM_SECOND_US / 10)
 
 /* Outcome of the thread's functions that enter the store: the owner has given the thread up. */
 #define IDEM_LEFT_BEHIND 1

@@ -344,7 +344,7 @@ def test_the_drain_is_bounded(make_gateway, key):
     held(gateway, key)
     gateway.signal(signal.SIGTERM)
     assert gateway.wait() == CUT
-    assert "after the drain time" in gateway.err()
+    assert "the drain time is over" in gateway.err()
     wait_until(lambda: unknown_keys(gateway) == [key], "the outcome is unknown")
     assert key in hinted(gateway.err()).out
 

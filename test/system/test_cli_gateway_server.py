@@ -1,7 +1,9 @@
 """idem gateway on a store that is a server: what it says, what it does not, when it starts."""
 
 import os
+import signal
 import stat
+import time
 
 import pytest
 import server_stores
@@ -9,8 +11,12 @@ from problem import assert_problem
 from scene import Background, new_key
 
 import rawhttp
-from test_cli_support import FAILURE, OK, REFUSED, USAGE, Gateway, idem, own_directory
+from test_cli_support import CUT, FAILURE, OK, REFUSED, USAGE, Gateway, idem, own_directory
 from waiting import wait_until
+
+
+AT_ONCE_S = 1.0   # what the end takes once nothing is waited for any longer, and …
+LOADED_S = 1.5    # … what a machine under load may add to it
 
 
 @pytest.fixture(name="place")
@@ -132,3 +138,54 @@ def test_a_url_that_cannot_be_right(place, url):
     ran = idem("gateway", "--listen", "127.0.0.1:1", "--upstream", "http://127.0.0.1:2",
                "--state", place, "--store", url)
     assert ran.status == USAGE and "hush" not in ran.out + ran.err and "hu$h" not in ran.err
+
+
+# ---- the end, while the server hangs
+
+def hung(gateway, kind):
+    """A request whose answer the upstream gives while the server stands still."""
+    gate = gateway.upstream.gate()
+    gateway.upstream.answer(hold=gate)
+    key = new_key()
+    background = Background(gateway.post, key)
+    gateway.upstream.wait_count(1, key)
+    kind.server.stop()
+    gate.release()
+    return key, background
+
+
+def test_the_drain_is_bounded_while_the_server_hangs(kind, make_gateway):
+    """And the client gets the answer that is there, although nobody could record it."""
+    gateway = make_gateway("--store", kind.store().url(timeout="10s"), "--drain", "1s").start()
+    _, background = hung(gateway, kind)
+    begun = time.monotonic()
+    assert gateway.stop() == CUT
+    assert time.monotonic() - begun < 1 + AT_ONCE_S + LOADED_S
+    answer = background.result()
+    assert answer.status == 201 and answer.get("Idempotency-Recorded") == "false"
+    assert "are not answered, or their answers are not recorded" in gateway.err()
+
+
+def test_a_second_signal_stops_at_once_while_the_server_hangs(kind, make_gateway):
+    gateway = make_gateway("--store", kind.store().url(timeout="10s")).start()
+    _, background = hung(gateway, kind)
+    begun = time.monotonic()
+    gateway.signal(signal.SIGTERM)
+    assert gateway.stop_at_once() == CUT
+    # The first second's signals are echoes of the first.
+    assert time.monotonic() - begun < 1 + AT_ONCE_S + LOADED_S
+    answer = background.result()
+    assert answer.status == 201 and answer.get("Idempotency-Recorded") == "false"
+
+
+def test_answers_are_recorded_when_the_server_is_back_within_the_drain(kind, make_gateway):
+    gateway = make_gateway("--store", kind.store().url(timeout="10s")).start()
+    key, background = hung(gateway, kind)
+    gateway.signal(signal.SIGTERM)
+    wait_until(lambda: not gateway.listens(), "it drains")
+    kind.server.cont()
+    answer = background.result()
+    assert answer.status == 201 and answer.get("Idempotency-Recorded") is None
+    assert gateway.wait() == OK
+    shown = idem("show", "--key", key, "--json", "--store", gateway.words[-1])
+    assert shown.json()["state"] == "completed"

@@ -10,6 +10,7 @@ import pwd
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 
@@ -225,6 +226,10 @@ class Gateway:
 
     def post(self, key=None, target="/pay", **how):
         return rawhttp.send(self.port, "POST", target, key=key, **how)
+
+    def listens(self):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def signal(self, number):
         os.kill(self.process.pid, number)
