@@ -10,6 +10,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "args.h"
@@ -34,13 +35,15 @@ static const char examples[] = "  idem store check\n"
 
 enum verdict {
     VERDICT_GOOD,
+    VERDICT_FULL,        /* good, but for new keys: there is no room for them */
     VERDICT_UNAVAILABLE, /* it is not there, or does not answer */
     VERDICT_UNUSABLE,    /* it is there, and does not take us: a log-in, rights, tables */
     VERDICT_REFUSED,     /* we do not take it: its settings are too weak */
     VERDICT_FAILED,
 };
 
-static const char *const verdict_words[] = {"good", "unavailable", "unusable", "refused", "failed"};
+static const char *const verdict_words[] = {"good",     "full",    "unavailable",
+                                            "unusable", "refused", "failed"};
 
 struct check {
     bool json;
@@ -189,6 +192,17 @@ static enum verdict verdict_of(int outcome, bool reachable)
     }
 }
 
+/* A full store works: it is good for all but new keys. */
+static bool claims_are_refused(const struct check *check)
+{
+    for (size_t i = 0; i < check->count; i++) {
+        if (strcmp(check->facts[i].name, "claims") == 0) {
+            return strncmp(check->facts[i].value, "refused", strlen("refused")) == 0;
+        }
+    }
+    return false;
+}
+
 /* --- telling ------------------------------------------------------------------------------- */
 
 /* The facts that stores have in common come first, in the order of store.h. */
@@ -221,7 +235,7 @@ static void facts_sort(struct check *check)
 
 static const char *self_test_words(const struct check *check)
 {
-    if (check->verdict == VERDICT_GOOD) {
+    if (check->verdict == VERDICT_GOOD || check->verdict == VERDICT_FULL) {
         return "passed";
     }
     return check->outcome == IDEM_ERR_SELFTEST ? "failed" : NULL;
@@ -280,8 +294,10 @@ static void check_print(const struct check *check)
         line_print(width, "reachable", check->reachable ? "yes, but it cannot be used" : "no");
     }
     if (self_test != NULL) {
-        printf("%-*s  %s: claim, second claim refused, complete, read back, expiry\n", width,
-               "self-test", self_test);
+        printf("%-*s  %s: %s\n", width, "self-test", self_test,
+               check->verdict == VERDICT_FULL
+                   ? "as far as a full store takes claims"
+                   : "claim, second claim refused, complete, read back, expiry");
     }
     for (size_t i = 0; i < check->count; i++) {
         line_print(width, check->facts[i].name, check->facts[i].value);
@@ -330,6 +346,9 @@ static int check_run(const char *option, bool create, bool json)
     }
     check.outcome = outcome;
     check.verdict = verdict_of(outcome, check.reachable);
+    if (check.verdict == VERDICT_GOOD && claims_are_refused(&check)) {
+        check.verdict = VERDICT_FULL;
+    }
     told = check_tell(&check);
     idem_place_close(store);
     if (outcome != IDEM_OK) {

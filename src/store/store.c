@@ -6,12 +6,14 @@
  *   3. fingerprints and principals are salted on the way in and put back on the way out, so that
  * the caller's op can be applied again and is never salted twice
  *   4. a store that fails its self-test is not opened
+ *   5. what a store says of its claims is held against what became of the last ones
  */
 #include <idem/store.h>
 
 #include <assert.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "store/front.h"
@@ -28,6 +30,7 @@ struct idem_store {
     struct idem_backend *backend;
     struct idem_salt salt;
     struct plain plains[IDEM_BATCH_MAX]; /* of the batch that is being applied */
+    bool claims_refused;                 /* the last ones, for want of room */
 };
 
 static const struct idem_backend_ops *const backends[] = {
@@ -248,6 +251,19 @@ static int ops_check(struct idem_op *const *ops, size_t count, struct idem_messa
     return IDEM_OK;
 }
 
+/* An owner who repeats a claim needs no room: a refusal in the same batch says more. */
+static void claims_see(struct idem_store *store, struct idem_op *const *ops, size_t count)
+{
+    bool refused = false, taken = false;
+
+    for (size_t i = 0; i < count; i++) {
+        refused |= ops[i]->kind == IDEM_OP_CLAIM && ops[i]->result == IDEM_RESULT_FULL;
+        taken |= ops[i]->kind == IDEM_OP_CLAIM && ops[i]->result == IDEM_RESULT_ACQUIRED;
+    }
+    if (refused || taken)
+        store->claims_refused = refused;
+}
+
 int idem_store_apply(struct idem_store *store, struct idem_op *const *ops, size_t count,
                      struct idem_message *message)
 {
@@ -265,6 +281,8 @@ int idem_store_apply(struct idem_store *store, struct idem_op *const *ops, size_
         else
             assert(ops[i]->result != IDEM_RESULT_NONE);
     }
+    if (!error)
+        claims_see(store, ops, count);
     return error;
 }
 
@@ -285,10 +303,22 @@ int idem_store_peek(struct idem_store *store, struct idem_op *get)
     return error;
 }
 
+/* A store knows its bounds, and not always the disk's: what became of the last claims counts. */
+static void claims_amend(const struct idem_store *store, struct idem_store_fact *facts,
+                         size_t count)
+{
+    for (size_t i = 0; i < count && store->claims_refused; i++)
+        if (strcmp(facts[i].name, "claims") == 0 && strncmp(facts[i].value, "taken", 5) == 0)
+            snprintf(facts[i].value, sizeof facts[i].value,
+                     "refused: there was no room for the last new key; make room on the server's "
+                     "disk or in its memory, or raise the bound that is set");
+}
+
 size_t idem_store_describe(struct idem_store *store, struct idem_store_fact *facts, size_t max)
 {
     size_t count = store->ops->describe(store->backend, facts, max);
 
+    claims_amend(store, facts, count);
     if (count == max)
         return count;
     facts[count].name = "new";

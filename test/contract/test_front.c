@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "contract.h"
+#include "ops.h"
 #include "store/front.h"
 #include "store/server.h"
 
@@ -423,14 +424,34 @@ static void says_full(struct idem_op *op)
         op->result = IDEM_RESULT_FULL;
 }
 
+static bool says_of_claims(struct idem_store *store, const char *word)
+{
+    struct idem_store_fact facts[IDEM_STORE_FACTS_MAX];
+    size_t count = idem_store_describe(store, facts, COUNT(facts));
+
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(facts[i].name, "claims") == 0)
+            return strncmp(facts[i].value, word, strlen(word)) == 0;
+    return false;
+}
+
+/* It opens, and is told as full whatever it says of itself, until it takes a claim. */
 static void full_backend_is_taken(void **state)
 {
     struct idem_store *store = NULL;
+    struct idem_op op, *ops[] = {&op};
 
     (void)state;
     sabotage = says_full;
     assert_int_equal(broken_open(&store, NULL), IDEM_OK);
+    assert_true(says_of_claims(store, "refused: "));
+    op_get(&op, "k");
+    assert_int_equal(idem_store_apply(store, ops, 1, NULL), IDEM_OK);
+    assert_true(says_of_claims(store, "refused: "));
     sabotage = NULL;
+    op_claim(&op, "k", "A");
+    assert_int_equal(idem_store_apply(store, ops, 1, NULL), IDEM_OK);
+    assert_true(says_of_claims(store, "taken"));
     idem_store_close(store);
 }
 

@@ -88,6 +88,15 @@ class RedisKind(Kind):
         yield re.compile("appendfsync")
         self.server.ask("CONFIG", "SET", "appendfsync", "always")
 
+    @contextlib.contextmanager
+    def full(self, store):
+        """There is no room for new keys. The store is made before: that takes some, too."""
+        subprocess.run([IDEM, "store", "check", store.url()], check=True,
+                       stdout=subprocess.DEVNULL)
+        self.server.ask("CONFIG", "SET", "maxmemory", "1")
+        yield
+        self.server.ask("CONFIG", "SET", "maxmemory", "0")
+
 
 class PostgresKind(Kind):
     FOLDER = "SCHEMA"  # what a store is in
@@ -128,6 +137,16 @@ class PostgresKind(Kind):
         self.server.psql("ALTER SYSTEM RESET fsync")
         self.server.restart()  # ALTER SYSTEM and the harness write the same file
 
+    @contextlib.contextmanager
+    def full(self, store):
+        """What the server says when its disk is full, said by a trigger."""
+        self.run(f"CREATE FUNCTION {store.name}.no_room() RETURNS trigger LANGUAGE plpgsql AS "
+                 "$$ BEGIN RAISE EXCEPTION SQLSTATE '53100'; END $$")
+        self.run(f"CREATE TRIGGER no_room BEFORE INSERT ON {store.name}.idempotency_keys "
+                 f"FOR EACH ROW EXECUTE FUNCTION {store.name}.no_room()")
+        yield
+        self.run(f"DROP FUNCTION {store.name}.no_room() CASCADE")
+
 
 class MariaDBKind(Kind):
     FOLDER = "DATABASE"
@@ -154,6 +173,15 @@ class MariaDBKind(Kind):
         self.server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
         yield re.compile("innodb_flush_log_at_trx_commit")
         self.server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+
+    @contextlib.contextmanager
+    def full(self, store):
+        """What the server says when its disk is full, said by a trigger."""
+        self.run(f"CREATE TRIGGER {store.name}.no_room BEFORE INSERT ON "
+                 f"{store.name}.idempotency_keys FOR EACH ROW SIGNAL SQLSTATE 'HY000' "
+                 "SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'")
+        yield
+        self.run(f"DROP TRIGGER {store.name}.no_room")
 
 
 class GroupKind(Kind):

@@ -147,6 +147,22 @@ def test_one_host_of_several_is_enough():
     assert "another" in told["reason"]
 
 
+@pytest.mark.parametrize("name", ["redis", "mariadb"])
+def test_a_server_that_has_no_room_for_a_new_key(name):
+    """Whatever the server says of its bounds: the self-test's own key was refused."""
+    kind = server_stores.get(name)
+    store = kind.store()
+    with kind.full(store):
+        told, ran = check(store.url())
+        assert (told["verdict"], told["self_test"], ran.status) == ("full", "passed", OK)
+        assert told["facts"]["claims"].startswith("refused: ")
+        screen = good("store", "check", store.url()).out
+        assert re.search(r"^verdict +full$", screen, re.M)
+        assert re.search(r"^self-test +passed: as far as a full store", screen, re.M)
+    told, _ = check(store.url())
+    assert told["verdict"] == "good" and told["facts"]["claims"].startswith("taken")
+
+
 def test_settings_too_weak_for_what_is_asked(kind):
     """Refused, and all the same it is shown what they are and what they can lose."""
     store = kind.store()

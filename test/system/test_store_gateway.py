@@ -26,7 +26,7 @@ def _kind(request):
 def _scene(kind, make_scene):
     store = kind.store()
     made = make_scene(store=store.url(timeout=f"{int(1000 * TIME_OUT_S)}ms"), extra=EXTRA)
-    made.kind = kind
+    made.kind, made.kept = kind, store
     yield made
     kind.steady()
     for secret in server_stores.SECRETS:
@@ -102,6 +102,15 @@ def test_a_server_that_hangs_is_503_in_time(scene):
     scene.kind.server.cont()
     works(scene, "the server to be used again, without a reload")
     wait_until(lambda: "store available again" in scene.nginx.log(), "the log to say so")
+
+
+def test_a_full_server_is_told_without_a_contradiction(scene):
+    works(scene, "a first key")
+    with scene.kind.full(scene.kept):
+        assert_problem(scene.post(new_key()), "store-full")
+        wait_until(lambda: "; claims refused: " in scene.nginx.log(), "the log to say so")
+        assert "claims taken" not in scene.nginx.log()
+    works(scene, "a key once there is room")
 
 
 def test_many_at_once_while_the_server_hangs(scene):
