@@ -182,6 +182,7 @@ static int record_settle(struct settling *settling, const struct idem_record *se
         *ret_result = op.result;
         settle->until_us = op_until(&op);
         settle->cut = op.out.tombstoned;
+        settle->oversized = op.out.oversized;
     }
     idem_op_deinit(&op);
     return error;
@@ -257,8 +258,10 @@ static void done_say(const struct idem_settle *settle)
     }
     putchar('\n');
     if (settle->cut) {
-        idem_say_warning("the store has no room for the answer: retries are told that it was "
-                         "executed and that the answer is not kept");
+        idem_say_warning("the store %s: retries are told that it was executed and that the answer "
+                         "is not kept",
+                         settle->oversized ? "does not take an answer as large as this"
+                                           : "has no room for the answer");
     }
 }
 

@@ -30,7 +30,8 @@ struct idem_settle {
 
     /* its own */
     int64_t until_us; /* until when the record is kept that was settled last; 0: it is gone */
-    bool cut;         /* there was no room for the answer given with it */
+    bool cut;         /* the answer given with it was not kept … */
+    bool oversized;   /* … because the store takes none as large: else for want of room */
     char login[IDEM_WHO_SIZE_MAX + 1];
 };
 

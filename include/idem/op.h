@@ -226,7 +226,8 @@ struct idem_op {
         size_t damaged_id_count;          /* … but for those that have none that is one */
         size_t unknown_removed;           /* sweep: how many of those were UNKNOWN */
         bool more;                        /* scan, audit, sweep: there is more to do */
-        bool tombstoned;                  /* complete: there was no room for the answer */
+        bool tombstoned;                  /* complete: the store did not keep the answer … */
+        bool oversized;                   /* … which is larger than it ever takes: else no room */
     } out;
 };
 

@@ -39,7 +39,7 @@ enum idem_reason {
     IDEM_REASON_STATUS = 3,     /* the answer's status, by policy, does not tell */
     IDEM_REASON_DECLARED = 4,   /* the upstream said so: Idempotency-Outcome: unknown */
     IDEM_REASON_ABORTED = 5,    /* the gateway gave the request up after sending it */
-    IDEM_REASON_TOO_LARGE = 6,  /* tombstone: the answer was over the route's maximum */
+    IDEM_REASON_TOO_LARGE = 6,  /* tombstone: the answer was over the route's or store's maximum */
     IDEM_REASON_NO_ROOM = 7,    /* tombstone: the store had no room for the answer */
     IDEM_REASON_RESOLVED = 8,   /* tombstone: a person said "it was executed" without an answer */
     IDEM_REASON_REPLACED = 9,   /* tombstone: the gateway was told to answer with something else */

@@ -4,7 +4,8 @@
  *
  *   1. when claims begin to be refused, once, with what is free and what is needed
  *   2. when claims are taken again and none was refused for a while, once, with how many were
- *   3. when an answer could not be kept, with the id, at most once in a while; the others counted
+ *   3. when an answer could not be kept, with the id, at most once in a while; the others counted.
+ *      One that is larger than the store ever takes is told apart: no sweeping helps there
  */
 #include "exec/state.h"
 
@@ -18,8 +19,10 @@ void idem_executor_room_gather(struct idem_executor *executor)
         room->batch_refused += op->result == IDEM_RESULT_FULL;
         room->batch_taken += op->result == IDEM_RESULT_ACQUIRED;
         if (op->out.tombstoned) {
-            room->tombstones++;
-            room->tombstone_id = op->id;
+            struct idem_unkept *unkept = op->out.oversized ? &room->oversized : &room->no_room;
+
+            unkept->count++;
+            unkept->id = op->id;
         }
     }
 }
@@ -71,22 +74,26 @@ static void taken_tell(struct idem_executor *executor)
     room->refused = 0;
 }
 
-static void tombstones_tell(struct idem_executor *executor)
+static void unkept_tell(struct idem_executor *executor, struct idem_unkept *unkept)
 {
-    struct idem_room *room = &executor->room;
+    bool oversized = unkept == &executor->room.oversized;
     char id[IDEM_ID_TEXT_SIZE];
     int64_t now_us = idem_monotonic_us();
 
-    if (room->tombstone_us && now_us - room->tombstone_us < IDEM_TOMBSTONE_PAUSE_US)
+    if (unkept->count == 0 ||
+        (unkept->told_us && now_us - unkept->told_us < IDEM_TOMBSTONE_PAUSE_US))
         return;
-    idem_id_format(&room->tombstone_id, id);
+    idem_id_format(&unkept->id, id);
     idem_executor_trace(executor, IDEM_ERR_FULL,
-                        "no room for the answer to %s: it is recorded that it was executed, and a "
-                        "retry is told so without the answer (%llu answers since the last such "
-                        "line)",
-                        id, (unsigned long long)room->tombstones);
-    room->tombstone_us = now_us;
-    room->tombstones = 0;
+                        "%s the answer to %s: it is recorded that it was executed, and a retry is "
+                        "told so without the answer (%llu answers since the last such line)%s",
+                        oversized ? "the store does not take answers as large as" : "no room for",
+                        id, (unsigned long long)unkept->count,
+                        oversized ? ". `idem store check` shows its largest answer; raise that, "
+                                    "or keep idempotency_body_max below it"
+                                  : "");
+    unkept->told_us = now_us;
+    unkept->count = 0;
 }
 
 int idem_executor_room_tell(struct idem_executor *executor)
@@ -95,8 +102,8 @@ int idem_executor_room_tell(struct idem_executor *executor)
     size_t refused = room->batch_refused, taken = room->batch_taken;
 
     room->batch_refused = room->batch_taken = 0;
-    if (room->tombstones > 0)
-        tombstones_tell(executor);
+    unkept_tell(executor, &room->no_room);
+    unkept_tell(executor, &room->oversized);
     if (refused > 0)
         return refused_tell(executor, refused);
     if (taken > 0)

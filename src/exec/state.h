@@ -57,15 +57,20 @@ struct idem_settle {
     int64_t due_us; /* of the earliest, or earlier */
 };
 
+/* Answers that were not kept, of one reason. */
+struct idem_unkept {
+    uint64_t count;    /* since the last line about one */
+    int64_t told_us;   /* when that was; 0: never */
+    struct idem_id id; /* of the latest */
+};
+
 /* What was seen of a store that has no room, and what was told of it; see room.c. */
 struct idem_room {
     size_t batch_refused, batch_taken; /* claims in batches, not told yet */
     bool full;                         /* the refusing was told */
     uint64_t refused;                  /* claims, since then */
     int64_t refused_us;                /* when the last was */
-    uint64_t tombstones;               /* answers not kept since the last line about one */
-    int64_t tombstone_us;              /* when that was; 0: never */
-    struct idem_id tombstone_id;       /* of the latest */
+    struct idem_unkept no_room, oversized;
 };
 
 enum idem_peek_state {

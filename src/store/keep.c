@@ -107,12 +107,13 @@ int idem_scan_damage(struct idem_op *op, const struct idem_id *id)
     return IDEM_OK;
 }
 
-void idem_answer_drop(struct idem_op *op, struct idem_record *record)
+void idem_answer_drop(struct idem_op *op, struct idem_record *record, enum idem_reason reason)
 {
-    record->answer.tombstone = IDEM_REASON_NO_ROOM;
+    record->answer.tombstone = reason;
     record->answer.headers = idem_bytes_make(NULL, 0);
     record->answer.body = idem_bytes_make(NULL, 0);
     op->out.tombstoned = true;
+    op->out.oversized = reason == IDEM_REASON_TOO_LARGE;
 }
 
 int idem_page_add(struct idem_page *page, const struct idem_record *record, struct idem_bytes blob,

@@ -39,9 +39,11 @@ bool idem_scan_matches(const struct idem_scan *scan, const struct idem_record *r
 /* Notes a record that the scan passes over; `id` is NULL when it has none that is one. */
 IDEM_MUST_CHECK int idem_scan_damage(struct idem_op *op, const struct idem_id *id);
 
-/* Turns the answer of a COMPLETED record that has no room into a tombstone, and the op's word too.
+/*
+ * Turns the answer of a COMPLETED record into a tombstone, and the op's word too: NO_ROOM, or
+ * TOO_LARGE for one that the store would not take however empty it was.
  */
-void idem_answer_drop(struct idem_op *op, struct idem_record *record);
+void idem_answer_drop(struct idem_op *op, struct idem_record *record, enum idem_reason reason);
 
 /* Bytes of the answer that the record would keep. */
 static inline size_t idem_answer_size(const struct idem_record *record)

@@ -8,6 +8,7 @@ import server_stores
 from nginx import process_state
 from problem import assert_problem
 from scene import Background, new_key
+from test_cli_support import everything
 from waiting import hold_true_for, wait_until
 
 EXTRA = "location /plain { {proxy} }\nlocation /health { return 204; }"
@@ -111,6 +112,25 @@ def test_a_full_server_is_told_without_a_contradiction(scene):
         wait_until(lambda: "; claims refused: " in scene.nginx.log(), "the log to say so")
         assert "claims taken" not in scene.nginx.log()
     works(scene, "a key once there is room")
+
+
+def test_an_answer_larger_than_the_server_ever_takes(make_scene, key):
+    """It is no want of room, and nobody is sent to look for some."""
+    kind = server_stores.get("mariadb")
+    url = kind.store().url()
+    kind.run("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        scene = make_scene(store=url)
+        scene.upstream.answer(body=b"x" * 700000)
+        assert len(scene.post(key).body) == 700000
+        assert_problem(scene.post(key), "answer-not-kept")
+        wait_until(lambda: "does not take answers as large as the answer to" in scene.nginx.log(),
+                   "the log to say so")
+        assert "no room" not in scene.nginx.log()
+        record, = everything(url).values()
+        assert record["answer"]["not_kept"] == "too_large"
+    finally:
+        kind.run(f"SET GLOBAL max_allowed_packet = {256 << 20}")
 
 
 def test_many_at_once_while_the_server_hangs(scene):

@@ -183,7 +183,7 @@ static int record_put(struct idem_lmdb_batch *batch, struct idem_op *op,
             op->result = IDEM_RESULT_FULL;
             return 0;
         }
-        idem_answer_drop(op, record);
+        idem_answer_drop(op, record, IDEM_REASON_NO_ROOM);
     }
     code = current ? record_replace(batch, record) : record_insert(batch, record, &found);
     return code ? code : index_update(batch, op, current, record);

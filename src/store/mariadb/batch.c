@@ -139,15 +139,16 @@ static size_t op_text_size(const struct idem_op *op)
     return 2 * size + OP_SIZE;
 }
 
-bool idem_mariadb_answer_fits(const struct idem_mariadb_batch *batch,
-                              const struct idem_record *record)
+enum idem_reason idem_mariadb_answer_bar(const struct idem_mariadb_batch *batch,
+                                         const struct idem_record *record)
 {
     size_t size = idem_answer_size(record);
 
     if (size == 0)
-        return true;
-    return batch->tight != IDEM_MARIADB_NO_ANSWERS &&
-           2 * size + RECORD_SIZE <= text_max(batch->store);
+        return IDEM_REASON_NONE;
+    if (2 * size + RECORD_SIZE > text_max(batch->store))
+        return IDEM_REASON_TOO_LARGE;
+    return batch->tight == IDEM_MARIADB_NO_ANSWERS ? IDEM_REASON_NO_ROOM : IDEM_REASON_NONE;
 }
 
 /* What an earlier try has set must not leak, nor be trusted. */

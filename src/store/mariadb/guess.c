@@ -95,6 +95,7 @@ static void suppose(const struct idem_mariadb_batch *batch, struct idem_op *op, 
 {
     uint64_t fence_floor = batch->store->fence_floor;
     struct idem_record record;
+    enum idem_reason bar;
 
     if (op->kind == IDEM_OP_CLAIM) {
         idem_transition(op, now_us, NULL, fence_floor, true, ret_transition);
@@ -103,8 +104,9 @@ static void suppose(const struct idem_mariadb_batch *batch, struct idem_op *op, 
         idem_transition(op, now_us, &record, fence_floor, true, ret_transition);
     }
     assert(ret_transition->change == IDEM_CHANGE_PUT);
-    if (!idem_mariadb_answer_fits(batch, &ret_transition->record))
-        idem_answer_drop(op, &ret_transition->record);
+    bar = idem_mariadb_answer_bar(batch, &ret_transition->record);
+    if (bar)
+        idem_answer_drop(op, &ret_transition->record, bar);
 }
 
 static bool is_near(int64_t length_us)

@@ -212,12 +212,14 @@ static unsigned columns_changed(const struct locked *locked, const struct idem_o
 static void entry_put(struct locked *locked, struct entry *entry, struct idem_op *op,
                       const struct idem_record *current, struct idem_record *record)
 {
-    if (!idem_mariadb_answer_fits(locked->batch, record)) {
+    enum idem_reason bar = idem_mariadb_answer_bar(locked->batch, record);
+
+    if (bar) {
         if (op->kind == IDEM_OP_PUT) {
             op->result = IDEM_RESULT_FULL; /* a copy is whole or not made */
             return;
         }
-        idem_answer_drop(op, record);
+        idem_answer_drop(op, record, bar);
     }
     entry->columns |= columns_changed(locked, op, current);
     if (entry->columns & IDEM_MARIADB_COLUMNS_ALL)

@@ -341,8 +341,8 @@ void idem_mariadb_batch_begin(struct idem_mariadb_batch *batch, struct idem_back
                               struct idem_mariadb_item items[IDEM_BATCH_MAX]);
 IDEM_MUST_CHECK int idem_mariadb_batch_run(struct idem_mariadb_batch *batch);
 bool idem_mariadb_room_for(const struct idem_mariadb_batch *batch, const struct idem_op *op);
-bool idem_mariadb_answer_fits(const struct idem_mariadb_batch *batch,
-                              const struct idem_record *record);
+enum idem_reason idem_mariadb_answer_bar(const struct idem_mariadb_batch *batch,
+                                         const struct idem_record *record);
 
 /* What was seen of the mark that outlives removed rows. */
 void idem_mariadb_floor_seen(struct idem_backend *store, uint64_t fence_floor, int64_t now_us);

@@ -196,11 +196,11 @@ static int record_put(struct idem_backend *store, struct idem_op *op, struct ide
             op->result = IDEM_RESULT_FULL;
             return IDEM_OK;
         }
-        idem_answer_drop(op, record);
+        idem_answer_drop(op, record, IDEM_REASON_NO_ROOM);
     }
     error = idem_table_put(&store->table, record);
     if (error == IDEM_ERR_NOMEM && idem_answer_size(record) > 0 && op->kind != IDEM_OP_PUT) {
-        idem_answer_drop(op, record);
+        idem_answer_drop(op, record, IDEM_REASON_NO_ROOM);
         error = idem_table_put(&store->table, record);
     }
     return error;

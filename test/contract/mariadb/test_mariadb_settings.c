@@ -286,10 +286,11 @@ static void packets_bound_answers(void **state)
         assert_int_equal(idem_store_apply(store, list, 2, NULL), IDEM_OK);
         expect(&op, OK);
         assert_int_equal(op.out.tombstoned, size > packet / 2 - 9000);
+        assert_int_equal(op.out.oversized, size > packet / 2 - 9000);
         op_get(&op, key);
         assert_int_equal(applied(store, &op), IDEM_RESULT_FOUND);
         assert_int_equal(op.out.found.record.answer.tombstone,
-                         size > packet / 2 - 9000 ? IDEM_REASON_NO_ROOM : IDEM_REASON_NONE);
+                         size > packet / 2 - 9000 ? IDEM_REASON_TOO_LARGE : IDEM_REASON_NONE);
         assert_true(size > packet / 2 - 9000 || op.out.found.record.answer.body.size == size);
         idem_op_deinit(&op);
     }
