@@ -504,11 +504,16 @@ static void full_tell(const char *why)
 /* It starts all the same: what is not guarded has nothing to do with the store. */
 static void away_tell(const struct idem_gateway *gateway, const char *why)
 {
-    char hint[IDEM_HINT_SIZE];
+    char hint[IDEM_HINT_SIZE], user[IDEM_USER_TEXT_SIZE + 64] = "";
 
+    /* Root may read more, such as a file with the password. */
+    if (gateway->as_root) {
+        snprintf(user, sizeof user, ", as user %.*s like the workers", IDEM_USER_TEXT_SIZE,
+                 gateway->worker_user);
+    }
     idem_say_warning("the store %s cannot be used now (%s); until it can, guarded requests get 503 "
-                     "and nothing of them is executed. To look at it: %s",
-                     gateway->store_shown, why, idem_hint_make("store check", hint));
+                     "and nothing of them is executed. To look at it%s: %s",
+                     gateway->store_shown, why, user, idem_hint_make("store check", hint));
 }
 
 static int store_tried_tell(const struct idem_gateway *gateway, int status,

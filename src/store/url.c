@@ -85,6 +85,8 @@ static bool option_is_secret(const char *name, size_t size)
         text[used++] = (char)idem_to_lower(c);
     }
     text[used] = '\0';
+    if (strcmp(text, "passfile") == 0)
+        return false; /* where the password is, and not the password */
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strstr(text, words[i]))
             return true;

@@ -48,6 +48,8 @@ static void passwords_are_not_shown(void **state)
          "redis+unix:/run/r.sock?user=u&password=***&***"},
         {"redis+sentinel://h/m?sentinel_password=secret",
          "redis+sentinel://h/m?sentinel_password=***"},
+        {"postgresql://u@h/d?passfile=/etc/p&x=1", "postgresql://u@h/d?passfile=/etc/p&x=1"},
+        {"postgresql://u@h/d?passfiles=secret", "postgresql://u@h/d?passfiles=***"},
         {"lmdb:/srv/a:b@c", "lmdb:/srv/a:b@c"},
         {"memory:", "memory:"},
     };

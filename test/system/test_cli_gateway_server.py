@@ -106,6 +106,7 @@ def test_a_server_that_is_away_keeps_nothing_else_away(kind, make_gateway, key):
     kind.server.end()
     gateway = make_gateway("--store", url).start()
     assert "cannot be used now" in gateway.err() and "store check" in gateway.err()
+    assert ("like the workers: " in gateway.err()) == (os.geteuid() == 0)
     assert_problem(gateway.post(key), "store-unavailable")
     assert rawhttp.send(gateway.port, "GET", "/read").status == 201
     kind.steady()

@@ -7,7 +7,8 @@ import stat
 import pytest
 import server_stores
 
-from test_cli_support import FAILURE, OK, REFUSED, USAGE, everything, fill, good, idem, refused
+from test_cli_support import (FAILURE, OK, REFUSED, USAGE, everything, fill, good, idem,
+                              own_directory, refused)
 from waiting import wait_until
 
 COMMON = ["backend", "server", "version", "clock difference", "durability", "can lose"]
@@ -91,6 +92,26 @@ def test_a_wrong_password(kind):
     screen = refused(FAILURE, "store", "check", kind.wrong_url()).out
     assert re.search("^reachable +yes, but it cannot be used$", screen, re.M), screen
     assert re.search("^verdict +unusable$", screen, re.M), screen
+
+
+def test_a_file_with_the_password_that_cannot_be_read():
+    """Root may read it, and the user of the workers may not."""
+    kind = server_stores.get("postgres")
+    plain = re.sub(":[^:@]*@", "@", kind.wrong_url())
+    told, ran = check(plain)
+    assert ran.status == FAILURE and "or name by passfile= a file" in told["reason"]
+    with own_directory() as place:
+        file = place / "pass"
+        file.write_text("*:*:*:*:right\n")
+        file.chmod(0o600)
+        url = f"{plain}?passfile={file}"
+        told, _ = check(url)
+        assert told["store"] == url and "no tables" in told["reason"], "it has logged in"
+        if os.geteuid() == 0:
+            ran = refused(FAILURE, "store", "check", url, user="nobody")
+        else:
+            ran = refused(FAILURE, "store", "check", url + ".none")
+        assert "the user of this process may read the file of passfile=" in ran.err
 
 
 SOCKETS = {"redis": "redis+unix:{server.socket}?password=" + server_stores.WRONG,

@@ -82,6 +82,24 @@ int idem_pg_link_await(struct idem_pg_link *link, bool write, int64_t deadline_u
     }
 }
 
+/*
+ * Where a server asks for a password and there is none: what to do. libpq passes over a file that
+ * it may not read, or that others may, and over one in the home of another user.
+ */
+static const char *password_advice(const struct idem_pg_link *link)
+{
+    const struct idem_pg_settings *settings = link->settings;
+
+    if (!PQconnectionNeedsPassword(link->connection))
+        return "";
+    for (size_t i = 0; i < settings->pair_count; i++)
+        if (strcmp(settings->keywords[i], "passfile") == 0)
+            return ". See that the user of this process may read the file of passfile=, that nobody "
+                   "else may, and that a line of it is for this server, database and user";
+    return ". Write it into the store's URL, or name by passfile= a file that the user of this "
+           "process may read, and nobody else";
+}
+
 /* The reason that libpq gives, without its line breaks; it names host and user, never a password.
  */
 static int link_lost(struct idem_pg_link *link)
@@ -96,9 +114,9 @@ static int link_lost(struct idem_pg_link *link)
     while (size > 0 && reason[size - 1] == ' ')
         size--;
     reason[size] = '\0';
-    idem_message_set(&link->message, "%s cannot be used: %s",
+    idem_message_set(&link->message, "%s cannot be used: %s%s",
                      idem_pg_link_place(link, place, sizeof place),
-                     size > 0 ? reason : "the connection was closed");
+                     size > 0 ? reason : "the connection was closed", password_advice(link));
     link->sqlstate[0] = '\0';
     link->doubtful = true;
     idem_pg_link_close(link);

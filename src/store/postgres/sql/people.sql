@@ -36,8 +36,8 @@ BEGIN
             WHEN v_state IS NULL THEN 'absent'
             WHEN NOT p_match[i] THEN 'found'
             WHEN o.fingerprint <> p_fingerprint[i]
-                AND NOT (v_state = 'failed' AND substr(o.fingerprint, 1, 1) = decode('00', 'hex'))
-                THEN 'mismatch'
+                AND NOT (v_state = 'failed'
+                    AND substr(o.fingerprint, 1, 1) = decode('00', 'hex')) THEN 'mismatch'
             WHEN v_state <> 'failed' AND o.principal IS DISTINCT FROM p_principal[i]
                 THEN 'other_principal'
             ELSE 'found' END;
