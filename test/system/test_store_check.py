@@ -168,10 +168,8 @@ def test_one_host_of_several_is_enough():
     assert "another" in told["reason"]
 
 
-@pytest.mark.parametrize("name", ["redis", "mariadb"])
-def test_a_server_that_has_no_room_for_a_new_key(name):
+def test_a_server_that_has_no_room_for_a_new_key(kind):
     """Whatever the server says of its bounds: the self-test's own key was refused."""
-    kind = server_stores.get(name)
     store = kind.store()
     with kind.full(store):
         told, ran = check(store.url())
