@@ -163,8 +163,9 @@ static int step_ask(struct scan *scan, redisReply **ret_reply)
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
         reply->element[0]->type == REDIS_REPLY_STRING &&
         reply->element[1]->type == REDIS_REPLY_ARRAY) {
-        qsort(reply->element[1]->element, reply->element[1]->elements, sizeof(redisReply *),
-              key_compare);
+        if (reply->element[1]->elements > 1) /* of none there is no array */
+            qsort(reply->element[1]->element, reply->element[1]->elements, sizeof(redisReply *),
+                  key_compare);
         *ret_reply = reply;
         return IDEM_OK;
     }
