@@ -93,6 +93,12 @@ class GroupPlace(ServerPlace):
         return self.store.url(timeout="1s", replicas="1")
 
 
+def times_told(server, words):
+    """How often a server's log has these words."""
+    with open(server.log, encoding="utf-8", errors="replace") as log:
+        return log.read().count(words)
+
+
 def has_replica(server):
     return int(server.info("replication").get("connected_slaves", "0")) > 0
 
@@ -126,6 +132,10 @@ class SentinelPlace(GroupPlace):
     def failed_over(self, before):
         return self.group.master_port() != before.port
 
+    def failovers(self):
+        """How many there were since the servers began."""
+        return times_told(self.group.sentinels[0], "+switch-master")
+
 
 class ClusterPlace(GroupPlace):
     @property
@@ -154,6 +164,10 @@ class ClusterPlace(GroupPlace):
         line = next(line for line in nodes if line.startswith(before.id))
         return "-" not in line.split()[-1] and b"cluster_state:ok" in others[0].ask("CLUSTER",
                                                                                     "INFO")
+
+    def failovers(self):
+        """How many there were since the servers began."""
+        return sum(times_told(server, "Failover election won") for server in self.servers)
 
     def switch(self):
         """A failover that is asked for, at the replica that is to be the master."""
