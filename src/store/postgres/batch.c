@@ -178,7 +178,6 @@ static int call_send(struct batch *batch, const struct call *call, struct idem_p
 {
     struct idem_backend *store = batch->store;
     char first[IDEM_PG_SQL_SIZE / 2] = "", sql[IDEM_PG_SQL_SIZE];
-
     bool lone = idem_pg_call_is_lone(call->group, call->count);
 
     idem_pg_params_begin(&store->params, !lone);
