@@ -14,7 +14,8 @@ import pytest
 from nginx import children, process_state
 from scene import Background, new_key
 from test_cli_support import (CUT, FAILURE, IDEM, OK, REFUSED, USAGE, Gateway, Ran, Store,
-                              environment, good, group_alive, idem, own_directory, refused)
+                              environment, good, group_alive, idem, own_directory, refused,
+                              tear_down_all)
 from waiting import hold_true_for, wait_until
 
 
@@ -37,10 +38,12 @@ def make_gateway(place, make_upstream):
         return gateway
 
     yield make
-    for gateway in made:
+
+    def release(gateway):
         if not isinstance(gateway.upstream, str):
             gateway.upstream.release_all()
-        gateway.tear_down()
+
+    tear_down_all(made, before=release)
 
 
 def held(gateway, key):

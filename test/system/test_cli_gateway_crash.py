@@ -1,5 +1,6 @@
 """idem gateway and workers that crash: once is nothing, again and again is the end of it."""
 
+import contextlib
 import os
 import re
 import resource
@@ -10,7 +11,8 @@ import socket
 import pytest
 
 from nginx import MODULE, children
-from test_cli_support import FAILURE, OK, Gateway, group_alive, own_directory
+from test_cli_support import (FAILURE, OK, Gateway, group_alive, own_directory,
+                              tear_down_all)
 from waiting import wait_until
 
 ALLOWED = 5  # crashes within ten seconds, besides one of each worker
@@ -39,8 +41,7 @@ def make_gateway(place, upstream):
         return gateway
 
     yield make
-    for gateway in made:
-        gateway.tear_down()
+    tear_down_all(made)
 
 
 def crash(gateway, number=signal.SIGSEGV):
@@ -48,7 +49,8 @@ def crash(gateway, number=signal.SIGSEGV):
     master, = gateway.groups
     before = children(master)
     if before:
-        os.kill(before[0], number)
+        with contextlib.suppress(ProcessLookupError):  # it crashed by itself in this moment
+            os.kill(before[0], number)
     wait_until(lambda: gateway.process.poll() is not None or
                (children(master) and before[:1] != children(master)[:1]), "the crash is seen")
 

@@ -11,7 +11,8 @@ from problem import assert_problem
 from scene import Background, new_key
 
 import rawhttp
-from test_cli_support import CUT, FAILURE, OK, REFUSED, USAGE, Gateway, idem, own_directory
+from test_cli_support import (CUT, FAILURE, OK, REFUSED, USAGE, Gateway, idem, own_directory,
+                              tear_down_all)
 from waiting import wait_until
 
 
@@ -44,11 +45,12 @@ def make_gateway(place, upstream):
         return gateway
 
     yield make
-    for gateway in made:
-        upstream.release_all()
-        gateway.tear_down()
+
+    def hushed(gateway):
         for secret in server_stores.SECRETS:
             assert secret not in gateway.out() + gateway.err()
+
+    tear_down_all(made, before=lambda gateway: upstream.release_all(), after=hushed)
 
 
 def test_the_store_is_named_without_its_password(kind, make_gateway, key):
