@@ -348,6 +348,33 @@ static void disk_without_any_room_is_an_error(void **state)
     end(store);
 }
 
+/* A commit waits for standbys only when the checkpointer has told all others that there are any. */
+static bool commit_waits(void *connection)
+{
+    char words[128];
+    PGresult *result;
+
+    if (PQconsumeInput(connection) && PQisBusy(connection))
+        return sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = "
+                   "%d",
+                   PQbackendPID(connection)) != 0;
+    while ((result = PQgetResult(connection)))
+        PQclear(result);
+    snprintf(words, sizeof words, "UPDATE %s.idempotency_meta SET fence_floor = fence_floor",
+             schema);
+    assert_int_equal(PQsendQuery(connection, words), 1);
+    return false;
+}
+
+static void await_standbys(void)
+{
+    PGconn *other = sql_connect("idem");
+
+    await(commit_waits, other, "a commit to wait for a standby");
+    sql("SELECT pg_cancel_backend(%d)", PQbackendPID(other));
+    PQfinish(other);
+}
+
 /* A commit that stopped waiting for its standby is durable nowhere but here: never told as done. */
 static void standby_that_is_not_waited_for(void **state)
 {
@@ -366,6 +393,7 @@ static void standby_that_is_not_waited_for(void **state)
     sql("SELECT pg_reload_conf()");
     await_yes(
         "SELECT (current_setting('synchronous_standby_names') = 'nobody' AND '%s' <> '')::int");
+    await_standbys();
     op_claim(&op, "k", "A");
     assert_int_equal(pthread_create(&thread, NULL, waiter_run, &waiter), 0);
     await_yes(stuck); /* the wait of the commit is broken off … */
