@@ -27,8 +27,8 @@ static int scan_first(MDB_cursor *cursor, const struct idem_scan *scan, MDB_val 
 }
 
 /*
- * Adds the record if it matches. Damaged ones have nothing to show but their ids. A full
- * page leaves the record to the next one, so that none is counted twice.
+ * Adds the record if it matches. Damaged ones have nothing to show but their ids. A full page
+ * leaves the record to the next one, so that none is counted twice.
  */
 static int scan_visit(struct idem_page *page, struct idem_op *op, const struct idem_id *id,
                       const MDB_val *value)

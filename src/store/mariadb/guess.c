@@ -35,12 +35,11 @@
  * If not, an error ends the batch before COMMIT: it rolls back, and goes the long way.
  *
  * Where INSERT has RETURNING (MariaDB) a lone claim is that alone, prepared too, and its guard what
- * it returns.
- * There the look at the meta row locks it, as every read of an INSERT does, until the commit that
- * follows at once. It is made after the insert, and not before, when the claim may have to wait for
- * others: the key is named by a column of the new row, whose attempt is 1. (If a server made it
- * before all the same, nobody could raise the mark meanwhile: right too, but a claim that waits
- * would hold up removals.)
+ * it returns. There the look at the meta row locks it, as every read of an INSERT does, until the
+ * commit that follows at once. It is made after the insert, and not before, when the claim may have
+ * to wait for others: the key is named by a column of the new row, whose attempt is 1. (If a server
+ * made it before all the same, nobody could raise the mark meanwhile: right too, but a claim that
+ * waits would hold up removals.)
  */
 #include <assert.h>
 #include <stdio.h>

@@ -100,7 +100,7 @@ END $$;
 -- p_salt: that of fingerprints and principals. p_take: NULL takes no unknown over, -1 any, another
 -- number the one with that fence.
 --
--- As a function of its own because a batch of one is the rule, and arrays are half of its work.
+-- As a function of its own because a batch of one is the rule, and arrays a third of its work (docs/adr/0010).
 CREATE OR REPLACE FUNCTION idempotency_claim_lone(
     p_room boolean, p_salt bytea, p_id bytea, p_kind text, p_scope bytea, p_key bytea,
     p_method bytea, p_path bytea, p_fingerprint bytea, p_principal bytea, p_owner bytea,
