@@ -94,8 +94,8 @@ static const char *password_advice(const struct idem_pg_link *link)
         return "";
     for (size_t i = 0; i < settings->pair_count; i++)
         if (strcmp(settings->keywords[i], "passfile") == 0)
-            return ". See that the user of this process, and nobody else, may read the file of "
-                   "passfile=, and that a line of it is for this server, database and user";
+            return ". See that the user of this process may read the file of passfile=, that "
+                   "nobody else may, and that a line of it is for this server, database and user";
     return ". Write it into the store's URL, or name by passfile= a file that the user of this "
            "process may read, and nobody else";
 }
